@@ -1,0 +1,1 @@
+"""The top floor: assembles settings, engines, processors and routers into one service."""

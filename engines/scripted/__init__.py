@@ -1,0 +1,1 @@
+"""The scripted engine: dictates tokens, grouping, pace, values and faults."""

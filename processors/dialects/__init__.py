@@ -1,0 +1,1 @@
+"""Pure rendering: neutral deltas into the bytes of a dialect."""

@@ -1,0 +1,1 @@
+"""The wire: parses a dialect's request, owns its life, writes its answer."""

@@ -1,0 +1,1 @@
+"""Request models, one module a dialect."""
