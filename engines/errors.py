@@ -175,3 +175,13 @@ class DeadlineExceeded(ServiceError):
 
     status = 504
     code = "deadline_exceeded"
+
+
+def error_of(code: str, message: str) -> TailraceError:
+    """Make the error that a wire code stands for; EngineFault for a code that is not in the tree."""
+    kinds: list[type[TailraceError]] = [TailraceError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        if kind.code == code and kind is not TailraceError:
+            return kind(message)
+    return EngineFault(message)

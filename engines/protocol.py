@@ -10,7 +10,7 @@ Log-probabilities are natural logarithms; ranks are places in the whole vocabula
 
 import enum
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -171,7 +171,7 @@ class BatchOut(msgspec.Struct, kw_only=True, omit_defaults=True):
     waiting: int = 0
     paused: bool = False
     weight_version: str = "default"
-    extra_info: dict[int, msgspec.Raw] = {}
+    extra_info: dict[int, dict[str, Any]] = {}
 
 
 class BatchTokenOut(BatchOut, tag="tokens", kw_only=True, omit_defaults=True):

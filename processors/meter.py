@@ -31,7 +31,7 @@ class Meter(Protocol):
         """Seconds from the request's arrival to its first token at the gateway."""
 
     def observe_inter_token(self, seconds: float, tokens: int) -> None:
-        """`tokens` tokens that came `seconds` after the one before on the gateway's clock: each counts seconds / tokens."""
+        """`tokens` tokens, `seconds` after the one before on the gateway's clock: each counts seconds / tokens."""
 
     def observe_engine_inter_token(self, seconds: float, tokens: int) -> None:
         """The same by the engine's own stamps."""

@@ -1,0 +1,162 @@
+"""The gateway between routers and one engine: owns the life of every request.
+
+`open` is the only way in. Leaving its context is the only way out: whatever is still live then is aborted, once.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+from engines.errors import Draining, EngineDied, EngineUnavailable, TailraceError
+from engines.protocol import EngineClient, EngineInfo, EngineState, Frame
+from processors.collector import Collector
+from processors.detokenizer import Detokenizer, TableDetokenizer, WindowDetokenizer
+from processors.input import InputProcessor
+from processors.meter import NO_METER, Meter
+from processors.output import OutputProcessor
+from processors.request import PreparedRequest
+from processors.state import RequestState
+from processors.text import TextStream
+from processors.tokenizer import TextTokenizer
+
+log = logging.getLogger("tailrace.gateway")
+
+
+class Gateway:
+    """One engine's front: hears its frames, hands out collectors, drains in order."""
+
+    def __init__(self, engine: EngineClient, *, meter: Meter = NO_METER, max_logprobs: int = 20) -> None:
+        self._engine = engine
+        self._meter = meter
+        self._max_logprobs = max_logprobs
+        self._output = OutputProcessor(meter, engine.abort)
+        self._output.on_idle = self._note_idle
+        self._tokenizer: TextTokenizer | None = None
+        self._input: InputProcessor | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.draining = False
+
+    async def start(self) -> None:
+        """Start the engine and load its tokenizer. EngineUnavailable if the engine can't be had."""
+        await self._engine.start(self)
+        info = self._engine.info
+        loop = asyncio.get_running_loop()
+        self._tokenizer = await loop.run_in_executor(None, TextTokenizer.load, info.tokenizer, info.vocab_size)
+        self._input = InputProcessor(self._tokenizer, info, max_logprobs=self._max_logprobs)
+        self._meter.set_engine_up(info.engine_id, True)
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine says of itself."""
+        return self._engine.info
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The model's tokenizer."""
+        if self._tokenizer is None:
+            raise EngineUnavailable("The engine is starting.", retry_after=1)
+        return self._tokenizer
+
+    @property
+    def input(self) -> InputProcessor:
+        """Checks and tokenizes requests."""
+        if self._input is None:
+            raise EngineUnavailable("The engine is starting.", retry_after=1)
+        return self._input
+
+    @property
+    def running(self) -> int:
+        """Live requests."""
+        return len(self._output)
+
+    @property
+    def ready(self) -> bool:
+        """Whether new work is taken."""
+        return not self.draining and self._input is not None and self._engine.state is EngineState.READY
+
+    @contextlib.asynccontextmanager
+    async def open(self, requests: Sequence[PreparedRequest]) -> AsyncIterator[list[Collector]]:
+        """Submit requests that live and die together; yields one collector each, in order.
+
+        Draining or EngineUnavailable where nothing is taken now. What has not ended when the context is left, by an
+        error or a cancellation too, is aborted.
+        """
+        if self.draining:
+            raise Draining("The server is shutting down.", retry_after=1)
+        states = [self._state(request) for request in requests]
+        try:
+            self._submit(states, requests)
+            yield [state.collector for state in states]
+        finally:
+            for state in states:
+                self._output.cancel(state, "left")
+
+    def _submit(self, states: Sequence[RequestState], requests: Sequence[PreparedRequest]) -> None:
+        for state, request in zip(states, requests, strict=True):
+            self._output.add(state)
+            self._idle.clear()
+            try:
+                self._engine.submit(request.engine_request)
+            except EngineUnavailable as error:
+                self._output.fail([state], error, in_engine=False)
+                raise
+
+    def begin_drain(self) -> None:
+        """Refuse new requests from now on."""
+        self.draining = True
+
+    async def idle(self) -> None:
+        """Wait until no request is live."""
+        await self._idle.wait()
+
+    def abort_all(self, error: TailraceError) -> None:
+        """End every live request with the error; the engine is told."""
+        self._output.fail_all(error)
+
+    async def close(self) -> None:
+        """Let go of the engine and the tokenizer's threads."""
+        await self._engine.close()
+        if self._tokenizer is not None:
+            self._tokenizer.close()
+
+    def on_frame(self, frame: Frame) -> None:
+        """Take the output of one engine step."""
+        self._output.process(frame)
+
+    def on_down(self, engine_id: str, reason: str) -> None:
+        """End every request in the engine that is gone."""
+        log.warning("engine %s is down: %s", engine_id, reason)
+        self._meter.set_engine_up(engine_id, False)
+        self._output.fail_all(EngineDied("The engine died while it worked on the request."), in_engine=False)
+
+    def on_up(self, info: EngineInfo) -> None:
+        """Take note that the engine takes requests again."""
+        log.info("engine %s is up: %s on %s, %s", info.engine_id, info.model, info.device, info.dtype)
+        self._meter.set_engine_up(info.engine_id, True)
+        if self._tokenizer is not None:
+            self._input = InputProcessor(self._tokenizer, info, max_logprobs=self._max_logprobs)
+
+    def _note_idle(self) -> None:
+        self._idle.set()
+
+    def _state(self, request: PreparedRequest) -> RequestState:
+        engine_request = request.engine_request
+        return RequestState(
+            engine_request.id,
+            TextStream(self._detokenizer(request), request.text),
+            prompt_tokens=len(engine_request.prompt_token_ids),
+            logprobs=engine_request.logprobs,
+            stream=request.stream,
+            meter=self._meter,
+            arrival=request.arrival,
+        )
+
+    def _detokenizer(self, request: PreparedRequest) -> Detokenizer:
+        tokenizer = self.tokenizer
+        skip_special = request.text.skip_special_tokens
+        if tokenizer.vocabulary.exact:
+            return TableDetokenizer(tokenizer.vocabulary, skip_special=skip_special)
+        prompt = request.engine_request.prompt_token_ids
+        return WindowDetokenizer(tokenizer.backend, prompt, skip_special=skip_special)

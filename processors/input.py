@@ -1,0 +1,141 @@
+"""Requests on their way down: prompt to token ids, every value checked, so that no engine sees what it can't take."""
+
+import time
+import uuid
+
+import msgspec
+
+from engines.errors import ContextLengthExceeded, InvalidValue, UnsupportedFeature
+from engines.protocol import EngineInfo, EngineRequest, LogprobParams, SamplingParams
+from processors.request import (
+    ChatPrompt,
+    GenerationRequest,
+    PreparedRequest,
+    SamplingWishes,
+    TokenPrompt,
+)
+from processors.tokenizer import TextTokenizer
+
+
+class InputProcessor:
+    """Turns neutral requests into engine requests for one engine. `max_logprobs` caps alternatives a position."""
+
+    def __init__(self, tokenizer: TextTokenizer, info: EngineInfo, *, max_logprobs: int = 20) -> None:
+        self._tokenizer = tokenizer
+        self._info = info
+        self._max_logprobs = max_logprobs
+
+    async def prepare(self, request: GenerationRequest) -> PreparedRequest:
+        """Check and tokenize.
+
+        InvalidValue, UnsupportedFeature, ContextLengthExceeded name the field at fault.
+        """
+        arrival = time.monotonic()
+        if request.logprobs is not None:
+            self._check_logprobs(request.logprobs)
+        self._check_sampling(request.sampling)
+        if request.priority and not self._info.capabilities.priority:
+            raise UnsupportedFeature(f"Engine {self._info.engine_id} has no priorities.", param="priority")
+        text, token_ids = await self._tokenize(request)
+        sampling = self._sampling(request.sampling, len(token_ids))
+        return PreparedRequest(
+            engine_request=EngineRequest(
+                id=uuid.uuid4().hex,
+                prompt_token_ids=token_ids,
+                sampling=sampling,
+                logprobs=request.logprobs,
+                priority=request.priority,
+            ),
+            text=request.text,
+            stream=request.stream,
+            arrival=arrival,
+            prompt_text=text,
+        )
+
+    async def _tokenize(self, request: GenerationRequest) -> tuple[str | None, list[int]]:
+        prompt = request.prompt
+        if isinstance(prompt, TokenPrompt):
+            self.check_token_ids(prompt.token_ids, "prompt")
+            self._check_length(len(prompt.token_ids))
+            return None, prompt.token_ids
+        if isinstance(prompt, ChatPrompt):
+            text = await self._tokenizer.render_chat(prompt)
+            token_ids = await self.encode(text, add_special_tokens=False)
+        else:
+            text = prompt.text
+            token_ids = await self.encode(text, add_special_tokens=prompt.add_special_tokens)
+        self._check_length(len(token_ids))
+        return text, token_ids
+
+    async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of a prompt. A text that can't fit the context is refused before it is tokenized."""
+        vocabulary = self._tokenizer.vocabulary
+        if vocabulary.exact:
+            at_least = len(text) // vocabulary.longest_token
+            if at_least > self._info.max_model_len:
+                raise self._too_long(f"at least {at_least}")
+        return await self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def check_token_ids(self, token_ids: list[int], param: str) -> None:
+        """InvalidValue unless all ids lie in the model's vocabulary."""
+        if token_ids and (min(token_ids) < 0 or max(token_ids) >= self._info.vocab_size):
+            wrong = next(token_id for token_id in token_ids if not 0 <= token_id < self._info.vocab_size)
+            raise InvalidValue(
+                f"Token id {wrong} is outside the vocabulary of {self._info.vocab_size} ids.", param=param
+            )
+
+    def _check_length(self, prompt_tokens: int) -> None:
+        if prompt_tokens == 0:
+            raise InvalidValue("The prompt must not be empty.", param="prompt")
+        if prompt_tokens >= self._info.max_model_len:
+            raise self._too_long(str(prompt_tokens))
+
+    def _too_long(self, tokens: str) -> ContextLengthExceeded:
+        return ContextLengthExceeded(
+            f"This model's maximum context length is {self._info.max_model_len} tokens, of which at least one must be "
+            f"left for the answer. The prompt has {tokens} tokens. Please shorten it.",
+            param="prompt",
+        )
+
+    def _check_logprobs(self, wishes: LogprobParams) -> None:
+        capabilities = self._info.capabilities
+        engine = f"Engine {self._info.engine_id}"
+        if not capabilities.token_logprobs:
+            raise UnsupportedFeature(f"{engine} gives no logprobs.", param="logprobs")
+        limit = min(self._max_logprobs, capabilities.max_top_logprobs or self._max_logprobs)
+        if wishes.top_k > limit:
+            raise InvalidValue(
+                f"{wishes.top_k} logprobs a position were asked for, at most {limit} are allowed.", param="logprobs"
+            )
+        if wishes.token_ids and not capabilities.chosen_logprobs:
+            raise UnsupportedFeature(f"{engine} gives no logprobs of chosen ids.", param="logprob_token_ids")
+        self.check_token_ids(list(wishes.token_ids), "logprob_token_ids")
+        if wishes.prompt_start is not None and not capabilities.prompt_logprobs:
+            raise UnsupportedFeature(f"{engine} gives no prompt logprobs.", param="prompt_logprobs")
+        if wishes.mode not in capabilities.logprobs_modes:
+            raise UnsupportedFeature(f"{engine} does not give {wishes.mode.value}.", param="logprobs_mode")
+
+    def _check_sampling(self, wishes: SamplingWishes) -> None:
+        self.check_token_ids(list(wishes.logit_bias), "logit_bias")
+        self.check_token_ids(list(wishes.stop_token_ids), "stop_token_ids")
+        if wishes.max_tokens is not None and wishes.max_tokens > self._info.max_model_len:
+            raise InvalidValue(
+                f"max_tokens is {wishes.max_tokens}, more than the model's context of {self._info.max_model_len}.",
+                param="max_tokens",
+            )
+        if wishes.max_tokens is not None and wishes.min_tokens > wishes.max_tokens:
+            raise InvalidValue(
+                f"min_tokens is {wishes.min_tokens}, more than max_tokens, {wishes.max_tokens}.", param="min_tokens"
+            )
+
+    def _sampling(self, wishes: SamplingWishes, prompt_tokens: int) -> SamplingParams:
+        """Bound max_tokens by the context and check the engine for every option that is not neutral."""
+        room = self._info.max_model_len - prompt_tokens
+        values = msgspec.structs.asdict(wishes)
+        values["max_tokens"] = room if wishes.max_tokens is None else min(wishes.max_tokens, room)
+        sampling = SamplingParams(**values)
+        neutral = SamplingParams(max_tokens=sampling.max_tokens)
+        for name in sampling.__struct_fields__:
+            if getattr(sampling, name) != getattr(neutral, name) and name not in self._info.capabilities.sampling:
+                raise UnsupportedFeature(f"Engine {self._info.engine_id} can't do {name}.", param=name)
+        return sampling

@@ -1,0 +1,155 @@
+"""The output loop: one pass over the rows of an engine's frame, each row to its request's collector."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from engines.errors import EngineFault, InternalFault, TailraceError
+from engines.protocol import BatchEmbeddingOut, BatchStrOut, BatchTokenOut, Finish, Frame
+from processors.columns import LogprobColumns, TokenColumns
+from processors.delta import Delta, Logprobs
+from processors.meter import Meter
+from processors.state import RequestState
+
+log = logging.getLogger("tailrace.output")
+
+_WARNING_INTERVAL = 10.0
+
+
+class OutputProcessor:
+    """Owns the table of live requests.
+
+    A request leaves the table by one door, `_leave`, whoever ends it. `abort` is told of each request that ends here
+    while the engine still runs it, once.
+    """
+
+    def __init__(self, meter: Meter, abort: Callable[[list[str]], None]) -> None:
+        self._meter = meter
+        self._abort = abort
+        self._table: dict[str, RequestState] = {}
+        self._warned_at = 0.0
+        self.on_idle: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def add(self, state: RequestState) -> None:
+        """Enter a request before the engine can answer it."""
+        self._table[state.id] = state
+
+    def cancel(self, state: RequestState, cause: str) -> None:
+        """End a request whose reader is gone; nothing happens if it has already ended."""
+        if state.id in self._table:
+            self._leave(state, "abort", cause)
+            self._abort([state.id])
+
+    def fail(self, states: Iterable[RequestState], error: TailraceError, *, in_engine: bool = True) -> None:
+        """End requests with an error; `in_engine` says whether the engine must be told."""
+        live = [state for state in states if state.id in self._table]
+        for state in live:
+            state.collector.fail(error)
+            self._leave(state, "error", error.code)
+        if in_engine and live:
+            self._abort([state.id for state in live])
+
+    def fail_all(self, error: TailraceError, *, in_engine: bool = True) -> None:
+        """End every live request with an error."""
+        self.fail(list(self._table.values()), error, in_engine=in_engine)
+
+    def process(self, frame: Frame) -> None:
+        """Take a frame. A fault in one row is its own request's end, never another's."""
+        if isinstance(frame, BatchEmbeddingOut):
+            self._process_embeddings(frame)
+        else:
+            self._process_tokens(frame)
+        self._meter.set_load(frame.engine_id, frame.running, frame.waiting)
+
+    def _process_tokens(self, frame: BatchTokenOut | BatchStrOut) -> None:
+        now = time.monotonic()
+        texts = frame.texts if isinstance(frame, BatchStrOut) else None
+        tokens = TokenColumns(frame)
+        columns = LogprobColumns(frame.logprobs) if frame.logprobs is not None else None
+        unknown = 0
+        for row, request_id in enumerate(frame.request_ids):
+            token_ids = tokens.take(row)
+            logprobs: Logprobs | None = None
+            fault: TailraceError | None = None
+            if columns is not None:
+                try:
+                    logprobs = columns.take(row)
+                except EngineFault as error:
+                    fault = error
+            state = self._table.get(request_id)
+            if state is None:
+                unknown += 1
+            elif fault is not None:
+                self.fail([state], fault, in_engine=frame.finishes[row] is None)
+            else:
+                self._process_row(state, frame, row, token_ids, logprobs, texts, now)
+        self._meter.count_frame(len(frame.request_ids), unknown, len(frame.token_ids))
+        if unknown:
+            self._warn_unknown(unknown, now)
+
+    def _process_row(
+        self,
+        state: RequestState,
+        frame: BatchTokenOut,
+        row: int,
+        token_ids: list[int],
+        logprobs: Logprobs | None,
+        texts: list[str] | None,
+        now: float,
+    ) -> None:
+        ended_by_engine = frame.finishes[row] is not None
+        try:
+            finish = state.advance(frame, row, token_ids, logprobs, texts, now)
+        except TailraceError as error:
+            self.fail([state], error, in_engine=not ended_by_engine)
+        except Exception:
+            log.exception("request %s failed in the output loop", state.id)
+            self.fail(
+                [state], InternalFault("The gateway failed to process the output."), in_engine=not ended_by_engine
+            )
+        else:
+            if finish is not None:
+                self._finish(state, finish, ended_by_engine=ended_by_engine)
+
+    def _process_embeddings(self, frame: BatchEmbeddingOut) -> None:
+        unknown = 0
+        for row, request_id in enumerate(frame.request_ids):
+            state = self._table.get(request_id)
+            finish = frame.finishes[row]
+            if state is None or finish is None:
+                unknown += state is None
+                continue
+            state.collector.put(
+                Delta(
+                    text="",
+                    token_ids=[],
+                    lengths=[],
+                    prompt_tokens=frame.prompt_tokens[row],
+                    completion_tokens=0,
+                    cached_tokens=0,
+                    embedding=frame.embeddings[row],
+                    finish=finish,
+                )
+            )
+            self._finish(state, finish, ended_by_engine=True)
+        self._meter.count_frame(len(frame.request_ids), unknown, 0)
+
+    def _finish(self, state: RequestState, finish: Finish, *, ended_by_engine: bool) -> None:
+        self._leave(state, finish.kind.value, finish.code)
+        if not ended_by_engine:
+            self._abort([state.id])
+
+    def _leave(self, state: RequestState, reason: str, code: str) -> None:
+        if self._table.pop(state.id, None) is None:
+            return
+        self._meter.observe_finish(state.finished(reason, code, time.monotonic()))
+        if not self._table and self.on_idle is not None:
+            self.on_idle()
+
+    def _warn_unknown(self, count: int, now: float) -> None:
+        if now - self._warned_at >= _WARNING_INTERVAL:
+            self._warned_at = now
+            log.info("dropped %d row(s) of requests that are not live (any more)", count)

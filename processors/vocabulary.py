@@ -1,0 +1,144 @@
+"""The vocabulary as tables, built once: token id -> bytes, text, JSON pieces.
+
+Three families of decoders map each token to bytes of its own, whatever stands around it, and so fit a table:
+byte-level (GPT-2's alphabet of 256 printable characters), byte-fallback (SentencePiece pieces with `<0xNN>` bytes) and
+metaspace. Others (WordPiece, BPEDecoder) join tokens by context: `exact` is False, and text comes from the
+tokenizer's own decoder; their bytes here are those of the token alone.
+"""
+
+import functools
+import json
+import re
+from typing import Any
+
+import msgspec
+from tokenizers import Tokenizer
+
+from processors.json_text import dump_text
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_METASPACE = "\u2581"
+
+
+class DecoderFamily(msgspec.Struct, frozen=True):
+    """How a tokenizer turns pieces into bytes."""
+
+    byte_level: bool = False
+    byte_fallback: bool = False
+    metaspace: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether each token's bytes are independent of its neighbours."""
+        return self.byte_level or self.byte_fallback or self.metaspace
+
+
+def decoder_family(tokenizer: Tokenizer) -> DecoderFamily:
+    """Read the family from the tokenizer's own description of its decoder."""
+    decoder: dict[str, Any] | None = json.loads(tokenizer.to_str()).get("decoder")
+    if decoder is None:
+        return DecoderFamily()
+    steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    kinds = {step["type"] for step in steps}
+    replaces_metaspace = any(
+        step["type"] == "Replace" and step.get("pattern") == {"String": _METASPACE} and step.get("content") == " "
+        for step in steps
+    )
+    if kinds == {"ByteLevel"}:
+        return DecoderFamily(byte_level=True)
+    if "ByteFallback" in kinds and kinds <= {"ByteFallback", "Replace", "Fuse", "Strip", "Metaspace"}:
+        return DecoderFamily(byte_fallback=True, metaspace=replaces_metaspace or "Metaspace" in kinds)
+    if kinds == {"Metaspace"}:
+        return DecoderFamily(metaspace=True)
+    return DecoderFamily()
+
+
+@functools.cache
+def byte_alphabet() -> dict[str, int]:
+    """GPT-2's byte-level alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if chr(byte) not in alphabet)
+    return alphabet | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+
+
+def piece_bytes(piece: str, family: DecoderFamily) -> bytes:
+    """The bytes that a vocabulary piece stands for.
+
+    A byte-level piece with a character outside the alphabet is taken literally, as the decoder does.
+    """
+    if family.byte_level:
+        alphabet = byte_alphabet()
+        if all(character in alphabet for character in piece):
+            return bytes(alphabet[character] for character in piece)
+        return piece.encode()
+    if family.byte_fallback and (match := _BYTE_PIECE.fullmatch(piece)):
+        return bytes([int(match[1], 16)])
+    if family.metaspace:
+        piece = piece.replace(_METASPACE, " ")
+    return piece.encode()
+
+
+class Vocabulary:
+    """Tables by token id.
+
+    bytes_of: the token's own bytes; text_of: its text, or None where its bytes are no whole UTF-8 text;
+    special: ids that skip_special_tokens hides. `size` ids exist; ids past the tokenizer's last one (models pad
+    their output layer) have no bytes.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, size: int | None = None) -> None:
+        family = decoder_family(tokenizer)
+        added = tokenizer.get_added_tokens_decoder()
+        self.exact = family.exact
+        self.size = max(size or 0, tokenizer.get_vocab_size(with_added_tokens=True))
+        self.special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.bytes_of: list[bytes] = [b""] * self.size
+        self.text_of: list[str | None] = [""] * self.size
+        for piece, token_id in tokenizer.get_vocab(with_added_tokens=True).items():
+            if token_id < self.size:
+                self.bytes_of[token_id] = piece_bytes(piece, family)
+                self.text_of[token_id] = _whole_text(self.bytes_of[token_id])
+        self.longest_token = max(map(len, self.bytes_of), default=1)
+        self._display: dict[int, bytes] = {}
+        self._keys: dict[int, bytes] = {}
+        self._entries: dict[int, tuple[bytes, bytes]] = {}
+
+    def display(self, token_id: int) -> bytes:
+        """The token's text as a JSON literal; broken UTF-8 shows as U+FFFD."""
+        piece = self._display.get(token_id)
+        if piece is None:
+            piece = self._display[token_id] = dump_text(self.bytes_of[token_id].decode(errors="replace"))
+        return piece
+
+    def key(self, token_id: int) -> bytes:
+        r"""The token as a JSON literal that names its bytes: its text, or `bytes:\xf0\x9f` where it is no text.
+
+        The second form is the one that OpenAI's legacy completions use.
+        """
+        piece = self._keys.get(token_id)
+        if piece is None:
+            raw = self.bytes_of[token_id]
+            text = _whole_text(raw)
+            piece = self._keys[token_id] = dump_text(
+                text if text is not None else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+            )
+        return piece
+
+    def entry(self, token_id: int) -> tuple[bytes, bytes]:
+        """A chat logprob entry around its number: `{"token":..,"logprob":` and `,"bytes":[..]`."""
+        pieces = self._entries.get(token_id)
+        if pieces is None:
+            numbers = ",".join(map(str, self.bytes_of[token_id]))
+            pieces = self._entries[token_id] = (
+                b'{"token":' + self.display(token_id) + b',"logprob":',
+                f',"bytes":[{numbers}]'.encode(),
+            )
+        return pieces
+
+
+def _whole_text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
