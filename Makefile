@@ -24,7 +24,7 @@ $(RUNTIME): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(PIP) install --no-deps -r requirements.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
-	$(PIP) install -c requirements.lock torch
+	$(PIP) install --quiet -c requirements.lock torch
 	@touch $@
 
 $(TEST): requirements-test.lock $(RUNTIME)
