@@ -72,9 +72,14 @@ class Gateway:
         return len(self._output)
 
     @property
+    def engine_ready(self) -> bool:
+        """Whether the engine takes requests."""
+        return self._input is not None and self._engine.state is EngineState.READY
+
+    @property
     def ready(self) -> bool:
         """Whether new work is taken."""
-        return not self.draining and self._input is not None and self._engine.state is EngineState.READY
+        return self.engine_ready and not self.draining
 
     @contextlib.asynccontextmanager
     async def open(self, requests: Sequence[PreparedRequest]) -> AsyncIterator[list[Collector]]:

@@ -1,0 +1,69 @@
+"""OpenAI's `/v1/chat/completions` answers, with vLLM's stop_reason and token ids."""
+
+from collections.abc import Sequence
+
+from processors.delta import Delta
+from processors.dialects.chat_logprobs import ChatLogprobs
+from processors.dialects.openai import OpenAIOptions, OpenAIRenderer, finish_json
+from processors.dialects.renderer import AnswerHead, PromptView
+from processors.json_text import dump, dump_text
+from processors.vocabulary import Vocabulary
+
+
+class ChatRenderer(OpenAIRenderer):
+    """Streams open with a role chunk per choice; the finish rides on the chunk of the last token."""
+
+    object_name = "chat.completion"
+    chunk_name = "chat.completion.chunk"
+
+    def __init__(
+        self, head: AnswerHead, vocabulary: Vocabulary, options: OpenAIOptions, prompt: PromptView, *, role: str
+    ) -> None:
+        super().__init__(head, vocabulary, options, options.samples)
+        self._prompt = prompt
+        self._role = dump_text(role)
+        self._logprobs = ChatLogprobs(vocabulary, tokens_as_token_ids=options.tokens_as_token_ids)
+        self._openings = [b'{"index":%d,"delta":{"content":' % index for index in range(options.samples)]
+
+    def _prompt_ids(self) -> bytes:
+        if not self.options.return_token_ids:
+            return b""
+        return b',"prompt_token_ids":' + dump(self._prompt.token_ids)
+
+    def start(self) -> bytes:
+        """The role chunks; the first one carries the prompt's token ids if they were asked for."""
+        events = []
+        for index in range(self.options.samples):
+            choice = b'{"index":%d,"delta":{"role":%b,"content":""},"logprobs":null,"finish_reason":null}' % (
+                index,
+                self._role,
+            )
+            extra = self._prompt_ids() if index == 0 else b""
+            events.append(self._prefix + choice + b"]" + extra + self._tail[1:])
+        return b"".join(events)
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """One chunk."""
+        choice = self._openings[index] + dump_text(delta.text) + b"}" + self._rest(delta, streamed=True) + b"}"
+        return self.event(index, delta, choice)
+
+    def whole(self, deltas: Sequence[Delta]) -> bytes:
+        """The whole body."""
+        choices = [
+            b'{"index":%d,"message":{"role":%b,"content":%b,"refusal":null}%b}'
+            % (index, self._role, dump_text(delta.text), self._rest(delta, streamed=False))
+            for index, delta in enumerate(deltas)
+        ]
+        return self.body(choices, deltas, self._prompt_ids())
+
+    def _rest(self, delta: Delta, *, streamed: bool) -> bytes:
+        """What follows the text in a choice."""
+        rest = b',"logprobs":'
+        rest += b"null" if delta.logprobs is None else self._logprobs.render(delta.token_ids, delta.logprobs)
+        finish, stop = finish_json(delta.finish)
+        rest += b',"finish_reason":' + finish
+        if not streamed or delta.finish is not None:
+            rest += b',"stop_reason":' + stop
+        if self.options.return_token_ids:
+            rest += b',"token_ids":' + dump(delta.token_ids)
+        return rest

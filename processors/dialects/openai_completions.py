@@ -1,0 +1,84 @@
+"""OpenAI's `/v1/completions` answers, with vLLM's stop_reason and token ids."""
+
+from collections.abc import Sequence
+
+from processors.delta import Delta
+from processors.dialects.legacy_logprobs import LegacyLogprobs
+from processors.dialects.openai import OpenAIOptions, OpenAIRenderer, finish_json
+from processors.dialects.renderer import AnswerHead, PromptView
+from processors.json_text import dump, dump_text
+from processors.vocabulary import Vocabulary
+
+
+class CompletionsRenderer(OpenAIRenderer):
+    """Chunks and whole answers have the same choice objects. With echo the prompt's text leads each choice."""
+
+    object_name = chunk_name = "text_completion"
+
+    def __init__(
+        self,
+        head: AnswerHead,
+        vocabulary: Vocabulary,
+        options: OpenAIOptions,
+        prompts: Sequence[PromptView],
+        *,
+        echo: bool = False,
+    ) -> None:
+        choices = len(prompts) * options.samples
+        super().__init__(head, vocabulary, options, choices)
+        self._prompts = prompts
+        self._echo = echo
+        self._first = [True] * choices
+        self._openings = [b'{"index":%d,"text":' % index for index in range(choices)]
+        self._logprobs = [
+            LegacyLogprobs(
+                vocabulary,
+                tokens_as_token_ids=options.tokens_as_token_ids,
+                offset=len(self._prompt(index).text) if echo else 0,
+            )
+            for index in range(choices)
+        ]
+
+    def _prompt(self, index: int) -> PromptView:
+        return self._prompts[index // self.options.samples]
+
+    def start(self) -> bytes:
+        """Nothing: the first delta opens the stream."""
+        return b""
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """One chunk."""
+        return self.event(index, delta, self._choice(index, delta))
+
+    def whole(self, deltas: Sequence[Delta]) -> bytes:
+        """The whole body."""
+        return self.body([self._choice(index, delta) for index, delta in enumerate(deltas)], deltas)
+
+    def _choice(self, index: int, delta: Delta) -> bytes:
+        text = delta.text
+        ids = b""
+        if self._first[index]:
+            self._first[index] = False
+            prompt = self._prompt(index)
+            if self._echo:
+                text = prompt.text + text
+            if self.options.return_token_ids:
+                ids = b',"prompt_token_ids":' + dump(prompt.token_ids)
+        if self.options.return_token_ids:
+            ids += b',"token_ids":' + dump(delta.token_ids)
+        logprobs = b"null"
+        if delta.logprobs is not None:
+            logprobs = self._logprobs[index].render(delta.token_ids, delta.lengths, delta.logprobs)
+        finish, stop = finish_json(delta.finish)
+        return (
+            self._openings[index]
+            + dump_text(text)
+            + b',"logprobs":'
+            + logprobs
+            + b',"finish_reason":'
+            + finish
+            + b',"stop_reason":'
+            + stop
+            + ids
+            + b"}"
+        )

@@ -1,0 +1,50 @@
+"""What the generation routes share: from a checked request to its answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import Response
+from pydantic import BaseModel
+
+from processors.dialects.renderer import PromptView, Renderer
+from processors.request import PreparedRequest
+from routers.answer import WholeAnswer
+from routers.service import Service
+from routers.stream import EventStream
+
+
+def answer(
+    service: Service, requests: Sequence[PreparedRequest], renderer: Renderer, headers: Mapping[str, str]
+) -> Response:
+    """The response that runs the requests: events if they are streamed, else one body."""
+    if requests[0].stream:
+        return EventStream(service.gateway, requests, renderer, service.options, headers)
+    return WholeAnswer(service.gateway, requests, renderer, headers)
+
+
+def prompt_view(service: Service, prepared: PreparedRequest, *, with_text: bool) -> PromptView:
+    """The prompt as answers show it: the given text, or of ids their decode with special tokens."""
+    token_ids = prepared.engine_request.prompt_token_ids
+    if not with_text:
+        return PromptView("", token_ids)
+    text = prepared.prompt_text
+    return PromptView(service.gateway.tokenizer.decode(token_ids) if text is None else text, token_ids)
+
+
+def body_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI entry of a body that is parsed by hand."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = schema.pop("$defs", {})
+    for name, definition in definitions.items():
+        schema = _inline(schema, f"#/components/schemas/{name}", definition)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _inline(node: Any, reference: str, definition: Any) -> Any:
+    if isinstance(node, dict):
+        if node.get("$ref") == reference:
+            return definition
+        return {key: _inline(value, reference, definition) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_inline(value, reference, definition) for value in node]
+    return node

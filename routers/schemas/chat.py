@@ -1,0 +1,93 @@
+"""The request of `/v1/chat/completions`."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engines.errors import InvalidValue, UnsupportedFeature
+from engines.protocol import LogprobParams, LogprobsMode
+from processors.request import ChatPrompt
+from routers.schemas.openai import OpenAIRequest
+
+
+class ChatMessage(BaseModel):
+    """One message. Content is a text or a list of text parts; other members go to the template as they are."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    role: Annotated[str, Field(min_length=1, max_length=64)]
+    content: Any = None
+
+    def template_message(self, place: int) -> dict[str, Any]:
+        """The message as the chat template sees it. Text parts are joined by line feeds, as vLLM does."""
+        param = f"messages.{place}.content"
+        extra = self.model_extra or {}
+        if extra.get("tool_calls") or self.role == "tool":
+            raise UnsupportedFeature("Tool messages are not supported yet.", param=f"messages.{place}")
+        content = self.content
+        if isinstance(content, list):
+            texts = []
+            for part in content:
+                if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+                    raise InvalidValue("A content part must be an object with a type.", param=param)
+                if part["type"] not in {"text", "input_text"}:
+                    raise UnsupportedFeature("Only text parts are supported.", param=param)
+                if not isinstance(part.get("text"), str):
+                    raise InvalidValue("A text part needs a text.", param=param)
+                texts.append(part["text"])
+            content = "\n".join(texts)
+        if content is None and self.role == "assistant":
+            content = ""
+        if not isinstance(content, str):
+            raise InvalidValue("The content must be a text or a list of text parts.", param=param)
+        return {"role": self.role, "content": content} | {
+            name: value for name, value in extra.items() if name == "name" and isinstance(value, str)
+        }
+
+
+class ChatCompletionRequest(OpenAIRequest):
+    """OpenAI's fields with vLLM's extensions."""
+
+    UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = OpenAIRequest.UNSUPPORTED | {
+        "tools": ([],),
+        "tool_choice": ("none", "auto"),
+        "functions": ([],),
+        "function_call": ("none", "auto"),
+        "modalities": (["text"],),
+        "audio": (),
+        "prediction": (),
+        "documents": ([],),
+        "chat_template": (),
+        "chat_template_kwargs": ({},),
+        "continue_final_message": (False,),
+        "add_generation_prompt": (True,),
+        "echo": (False,),
+        "mm_processor_kwargs": (),
+        "add_special_tokens": (False,),
+        "web_search_options": (),
+    }
+    INFORMATIVE: ClassVar[frozenset[str]] = OpenAIRequest.INFORMATIVE | {
+        "parallel_tool_calls", "reasoning_effort", "verbosity", "include_reasoning",
+    }  # fmt: skip
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def token_limit(self) -> int | None:
+        """max_completion_tokens, or its older name; the rest of the context without either."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def read_prompt(self) -> ChatPrompt:
+        """The conversation for the chat template."""
+        return ChatPrompt(messages=[message.template_message(place) for place, message in enumerate(self.messages)])
+
+    def logprob_params(self, default_mode: LogprobsMode) -> LogprobParams | None:
+        """Which logprobs are wanted. InvalidValue for top_logprobs without logprobs."""
+        if not self.logprobs:
+            if self.top_logprobs:
+                raise InvalidValue("top_logprobs needs logprobs to be true.", param="top_logprobs")
+            return None
+        return LogprobParams(top_k=self.top_logprobs or 0, mode=self.mode(default_mode))

@@ -1,0 +1,203 @@
+"""What the requests of OpenAI's completions and chat have in common, vLLM's extensions included."""
+
+import logging
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from engines.errors import InvalidValue, UnsupportedFeature
+from engines.protocol import LogprobParams, LogprobsMode
+from processors.dialects.openai import OpenAIOptions
+from processors.request import GenerationRequest, Prompt, SamplingWishes
+from processors.text import TextParams
+
+log = logging.getLogger("tailrace.request")
+
+_MOST_STOPS = 32
+_LONGEST_STOP = 1024
+_MOST_BIASES = 1024
+_INT64 = 2**63
+
+_warned: set[str] = set()
+
+
+class StreamOptions(BaseModel):
+    """What streams carry besides choices."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class OpenAIRequest(BaseModel):
+    """Fields of both routes. Types are strict: nothing is coerced.
+
+    UNSUPPORTED: known fields that are refused by name unless they hold one of the listed neutral values.
+    INFORMATIVE: known fields without an effect on the answer here; they are reported as ignored.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow", arbitrary_types_allowed=True)
+
+    UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "n": (1,),
+        "use_beam_search": (False,),
+        "allowed_token_ids": ([],),
+        "bad_words": ([],),
+        "truncate_prompt_tokens": (),
+        "prompt_logprobs": (),
+        "logprob_token_ids": ([],),
+        "logprob_format": ("openai",),
+        "structured_outputs": (),
+        "response_format": ({"type": "text"},),
+        "guided_json": (),
+        "guided_regex": (),
+        "guided_choice": (),
+        "guided_grammar": (),
+        "regex": (),
+        "ebnf": (),
+        "json_schema": (),
+        "stop_regex": (),
+        "lora_path": (),
+        "return_hidden_states": (False,),
+        "cache_salt": (),
+        "timeout": (),
+    }
+    INFORMATIVE: ClassVar[frozenset[str]] = frozenset({
+        "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+        "prompt_cache_retention", "request_id", "rid", "session_id", "length_penalty",
+    })  # fmt: skip
+
+    model: str | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=_INT64)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
+    stop: Any = None
+    stop_token_ids: Annotated[list[int], Field(max_length=_MOST_BIASES)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    no_stop_trim: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    logit_bias: (
+        Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=_MOST_BIASES)] | None
+    ) = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    logprobs_mode: str | None = None
+    priority: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
+
+    @field_validator("stop")
+    @classmethod
+    def _read_stop(cls, value: Any) -> Any:
+        stops = [value] if isinstance(value, str) else value
+        if stops is None:
+            return ()
+        if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+            raise ValueError("must be a string or a list of strings")
+        if len(stops) > _MOST_STOPS:
+            raise ValueError(f"at most {_MOST_STOPS} stop strings are allowed")
+        if not all(stops):
+            raise ValueError("a stop string must not be empty")
+        if max(map(len, stops), default=0) > _LONGEST_STOP:
+            raise ValueError(f"a stop string may have at most {_LONGEST_STOP} characters")
+        return tuple(stops)
+
+    @field_validator("logprobs_mode")
+    @classmethod
+    def _read_mode(cls, value: str | None) -> str | None:
+        if value is not None and value not in list(LogprobsMode):
+            raise ValueError(f"must be one of {', '.join(LogprobsMode)}")
+        return value
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _read_bias(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        if value is not None and not all(key.isascii() and key.isdigit() and len(key) < 12 for key in value):
+            raise ValueError("keys must be token ids")
+        return value
+
+    def ignored(self, *, strict: bool) -> list[str]:
+        """Names of the sent fields that have no effect. Refuses known fields that ask for what is not done here.
+
+        UnsupportedFeature or, in strict mode, InvalidValue for an unknown field.
+        """
+        extra = self.model_extra or {}
+        for name, neutral in self.UNSUPPORTED.items():
+            if extra.get(name) is not None and extra[name] not in neutral:
+                raise UnsupportedFeature(f"{name} is not supported with this value.", param=name)
+        unknown = [name for name in extra if name not in self.UNSUPPORTED]
+        if strict:
+            for name in unknown:
+                if name not in self.INFORMATIVE:
+                    raise InvalidValue(f"Unknown field {name[:64]!r}.", param=name[:64])
+        for name in unknown:
+            if name not in _warned and len(_warned) < _MOST_BIASES:
+                _warned.add(name)
+                log.warning("request field %.64r has no effect", name)
+        if self.stream_options is not None and not self.stream:
+            raise InvalidValue("stream_options is only allowed with stream.", param="stream_options")
+        return unknown
+
+    @property
+    def token_limit(self) -> int | None:
+        """max_tokens, None for the rest of the context."""
+        return self.max_tokens
+
+    def mode(self, default: LogprobsMode) -> LogprobsMode:
+        """Raw or processed logprobs, by request or else by setting."""
+        return default if self.logprobs_mode is None else LogprobsMode(self.logprobs_mode)
+
+    def sampling(self) -> SamplingWishes:
+        """The sampling part, neutral. A seed of -1 is none (vLLM), a top_k of -1 or 0 is off."""
+        return SamplingWishes(
+            max_tokens=self.token_limit,
+            min_tokens=self.min_tokens or 0,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=1.0 if self.top_p is None else self.top_p,
+            top_k=max(self.top_k or 0, 0),
+            min_p=self.min_p or 0.0,
+            seed=None if self.seed == -1 else self.seed,
+            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            logit_bias={int(key): value for key, value in (self.logit_bias or {}).items()},
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            ignore_eos=bool(self.ignore_eos),
+        )
+
+    def answer_options(self, logprobs: LogprobParams | None) -> OpenAIOptions:
+        """What the answer shall hold beside its choices."""
+        stream = self.stream_options or StreamOptions()
+        return OpenAIOptions(
+            include_usage=bool(stream.include_usage),
+            continuous_usage=bool(stream.include_usage and stream.continuous_usage_stats),
+            return_token_ids=bool(self.return_token_ids),
+            tokens_as_token_ids=bool(self.return_tokens_as_token_ids),
+            logprobs_mode=None if logprobs is None else logprobs.mode,
+        )
+
+    def generation(self, prompt: Prompt, logprobs: LogprobParams | None) -> GenerationRequest:
+        """The neutral request for one prompt."""
+        return GenerationRequest(
+            prompt=prompt,
+            sampling=self.sampling(),
+            text=TextParams(
+                stop=self.stop or (),
+                include_stop=bool(self.include_stop_str_in_output or self.no_stop_trim),
+                skip_special_tokens=self.skip_special_tokens is not False,
+                min_tokens=self.min_tokens or 0,
+            ),
+            logprobs=logprobs,
+            stream=bool(self.stream),
+            priority=self.priority or 0,
+        )
