@@ -1,24 +1,39 @@
-"""An ASGI app on a real socket within the test's own loop, with uvicorn as in production but for signals."""
+"""An ASGI app on a real socket within the test's own loop, by the server of production but for the signals."""
 
 import asyncio
 import contextlib
+import gc
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.server import Server
 from tests.client import GUARD
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, told to stop by the test instead of by signals, and at once."""
+class Listening(Server):
+    """The server; told to stop by the test."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(self, app: ASGIApp, timeout_keep_alive: int, drain_timeout: float) -> None:
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=timeout_keep_alive,
+        )
+        super().__init__(config, drain_timeout=drain_timeout)
         self.up = asyncio.Event()
-        self.stop = asyncio.Event()
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -29,43 +44,37 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         except SystemExit as failure:
             raise RuntimeError("the app failed to start") from failure
+        finally:
+            # What was frozen would never be collected, and tests start many servers.
+            gc.unfreeze()
         self.up.set()
 
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self.stop.wait()
+    def terminate(self) -> None:
+        """What SIGTERM does."""
+        self.handle_exit(signal.SIGTERM, None)
 
 
 @contextlib.asynccontextmanager
-async def listen(app: ASGIApp, *, timeout_keep_alive: int = 120) -> AsyncIterator[int]:
-    """Serve an app on 127.0.0.1; yields the port once connections are taken.
+async def listen(
+    app: ASGIApp, *, timeout_keep_alive: int = 120, drain_timeout: float = GUARD
+) -> AsyncIterator[Listening]:
+    """Serve an app on 127.0.0.1; yields the server once connections are taken.
 
-    Fails at the end if tasks or sockets outlive the server.
+    Fails at the end if tasks or sockets outlive it.
     """
     tasks, sockets = asyncio.all_tasks(), open_sockets()
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=timeout_keep_alive,
-    )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve([listener]))
+    server = Listening(app, timeout_keep_alive, drain_timeout)
+    serving = asyncio.create_task(server.serve([server.listener]))
     try:
         await _first(serving, server.up)
-        yield listener.getsockname()[1]
+        yield server
     finally:
-        server.stop.set()
+        server.should_exit = True
         try:
             async with asyncio.timeout(GUARD):
                 await serving
         finally:
-            listener.close()
+            server.listener.close()
     assert not asyncio.all_tasks() - tasks, "tasks outlive the server"
     assert not open_sockets() - sockets, "sockets outlive the server"
 

@@ -28,8 +28,8 @@ app = Starlette(routes=[Route("/echo", echo, methods=["GET", "POST"]), Route("/e
 
 
 async def test_a_reply_is_read_strictly() -> None:
-    async with listen(app) as port:
-        client = Client(f"http://127.0.0.1:{port}")
+    async with listen(app) as server:
+        client = Client(f"http://127.0.0.1:{server.port}")
         reply = await client.post("/echo", {"a": "é"})
         assert (reply.status, reply.json) == (200, {"a": "é"})
         with pytest.raises(BrokenStream):
@@ -43,8 +43,8 @@ async def test_a_reply_is_read_strictly() -> None:
 
 
 async def test_events_come_one_by_one_and_the_end_is_checked() -> None:
-    async with listen(app) as port:
-        client = Client(f"http://127.0.0.1:{port}")
+    async with listen(app) as server:
+        client = Client(f"http://127.0.0.1:{server.port}")
         blocks = ['data: {"n":1}\n', '\n: ping\n\ndata: {"n":2}\n\n', "data: [DONE]\n\n"]
         async with client.stream("/events", {"blocks": blocks}) as stream:
             assert await stream.next() == {"n": 1}
@@ -57,13 +57,13 @@ async def test_events_come_one_by_one_and_the_end_is_checked() -> None:
 
 
 async def test_a_raw_connection_sends_what_it_is_told() -> None:
-    async with listen(app) as port:
-        connection = await RawConnection.open("127.0.0.1", port)
+    async with listen(app) as server:
+        connection = await RawConnection.open("127.0.0.1", server.port)
         connection.send_request("POST", "/echo", {"a": 1}, {"Connection": "close"})
         assert (await connection.read_until(b"\r\n")).startswith(b"HTTP/1.1 200")
         assert (await connection.read_to_end()).endswith(b'{"a":1}')
         await connection.close()
-        connection = await RawConnection.open("127.0.0.1", port)
+        connection = await RawConnection.open("127.0.0.1", server.port)
         connection.send(b"GET /echo HTTP/1.1\r\n")
         await connection.reset()
 
@@ -77,8 +77,8 @@ async def test_what_outlives_the_server_is_found() -> None:
         return JSONResponse({})
 
     async def visit() -> None:
-        async with listen(Starlette(routes=[Route("/", leaking)])) as port:
-            client = Client(f"http://127.0.0.1:{port}")
+        async with listen(Starlette(routes=[Route("/", leaking)])) as server:
+            client = Client(f"http://127.0.0.1:{server.port}")
             await client.get("/")
             await client.close()
 

@@ -190,6 +190,7 @@ def join_completion(events: Sequence[Any]) -> Completion:
 def join_chat(events: Sequence[Any]) -> Chat:
     """Join the events of one chat stream into the whole answer, checking law 7 and that each choice's role leads."""
     chunks = [msgspec.convert(event, Chat) for event in events]
+    assert chunks[0].object == "chat.completion.chunk"
     choices: dict[int, ChatChoice] = {}
     for chunk in chunks:
         for choice in chunk.choices:

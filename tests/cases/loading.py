@@ -6,7 +6,7 @@ A body may hold two shorthands that keep big inputs small on disk: `{"$repeat": 
 
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     body: msgspec.Raw = msgspec.Raw()
     raw: str = ""
     steps: str = ""
+
+    @classmethod
+    def of(cls, path: str, body: dict[str, Any]) -> Self:
+        """A POST like those of the cases."""
+        return cls(path=path, body=msgspec.Raw(msgspec.json.encode(body)))
 
     @property
     def json(self) -> dict[str, Json]:
