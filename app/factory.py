@@ -17,6 +17,7 @@ from app.request_id import RequestIdLayer
 from app.settings import Settings
 from app.version import VERSION
 from engines.protocol import EngineClient
+from routers import chat, completions, health, models, tokenize
 
 
 def create_app(settings: Settings, engine: EngineClient | None = None) -> FastAPI:
@@ -38,6 +39,8 @@ def create_app(settings: Settings, engine: EngineClient | None = None) -> FastAP
     )
     add_error_handlers(app)
     app.include_router(metrics_router(registry))
+    for routes in (completions, chat, models, tokenize, health):
+        app.include_router(routes.router)
     add_layers(app, settings, registry)
     return app
 
