@@ -17,7 +17,7 @@ class PackedLinear(nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to_mkldnn())
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous())
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
@@ -57,16 +57,21 @@ def pack_linears(model: nn.Module) -> int:
 
     A weight shared with another module (a head tied to the embedding) stays with that module; others are freed.
     """
-    found = [
-        (parent, name, child)
+    places = [
+        (parent, name)
         for parent in list(model.modules())
-        for name, child in list(parent.named_children())
+        for name, child in parent.named_children()
         if type(child) is nn.Linear
     ]
-    usable = {dtype: packing_works(dtype) for dtype in {child.weight.dtype for _, _, child in found}}
+    usable: dict[torch.dtype, bool] = {}
     packed = 0
-    for parent, name, child in found:
-        if usable[child.weight.dtype] and child.weight.device.type == "cpu":
-            setattr(parent, name, PackedLinear(child.weight, child.bias))
+    for parent, name in places:
+        plain = parent.get_submodule(name)
+        assert isinstance(plain, nn.Linear)
+        dtype = plain.weight.dtype
+        if dtype not in usable:
+            usable[dtype] = packing_works(dtype)
+        if usable[dtype] and plain.weight.device.type == "cpu":
+            setattr(parent, name, PackedLinear(plain.weight, plain.bias))
             packed += 1
     return packed

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engines.local.cache import SlotCache
+from engines.local.cache import SMALLEST_LENGTH, SlotCache
 from engines.local.loading import LoadedModel
 from engines.local.model_check import measure_cache_shape
 from engines.local.model_parts import head_of, run_body
@@ -19,7 +19,9 @@ class ModelRunner:
     Slots are numbered from 0; who uses which is the caller's to decide. Not safe for several threads at once.
     """
 
-    def __init__(self, loaded: LoadedModel, *, slots: int, max_model_len: int) -> None:
+    def __init__(
+        self, loaded: LoadedModel, *, slots: int, max_model_len: int, smallest_block: int = SMALLEST_LENGTH
+    ) -> None:
         if max_model_len > loaded.max_model_len:
             raise ValueError(f"the model's context is {loaded.max_model_len} tokens, not {max_model_len}")
         self.vocab_size = loaded.vocab_size
@@ -31,6 +33,7 @@ class ModelRunner:
             max_length=max_model_len,
             dtype=loaded.dtype,
             device=loaded.device,
+            smallest=smallest_block,
         )
 
     @property
