@@ -2,9 +2,8 @@
 
     python -m benchmarks.gateway [--smoke] [--streams 64,256] [--tokens 256] [--step-ms 20] [--json FILE]
 
-The scripted engine runs inside the server's process,
-so its frames are part of the server's figures.
-A step of 0 floods. Every row is checked for failed streams; events/token under 1 says that events were merged.
+The scripted engine runs inside the server's process, so its frames are part of the server's figures. A step of
+0 floods. Every row is checked for failed streams; events/token under 1 says that events were merged.
 """
 
 import argparse

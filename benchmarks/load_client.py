@@ -72,7 +72,9 @@ async def run_load(port: int, path: str, body: bytes, streams: int) -> LoadResul
     futures = [loop.create_future() for _ in range(streams)]
     readers = [StreamReader(head.encode() + body, future) for future in futures]
     began = time.perf_counter()
-    await asyncio.gather(*(loop.create_connection(lambda r=reader: r, "127.0.0.1", port) for reader in readers))
+    # Each call of the factory hands out the next reader.
+    remaining = iter(readers)
+    await asyncio.gather(*(loop.create_connection(lambda: next(remaining), "127.0.0.1", port) for _ in readers))
     await asyncio.gather(*futures)
     wall = time.perf_counter() - began
     waits = sorted((reader.first - reader.started) * 1e3 for reader in readers if reader.first is not None)
