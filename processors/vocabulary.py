@@ -38,19 +38,37 @@ def decoder_family(tokenizer: Tokenizer) -> DecoderFamily:
     decoder: dict[str, Any] | None = json.loads(tokenizer.to_str()).get("decoder")
     if decoder is None:
         return DecoderFamily()
-    steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
-    kinds = {step["type"] for step in steps}
-    replaces_metaspace = any(
-        step["type"] == "Replace" and step.get("pattern") == {"String": _METASPACE} and step.get("content") == " "
-        for step in steps
-    )
-    if kinds == {"ByteLevel"}:
+    steps: list[dict[str, Any]] = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    kinds = [step["type"] for step in steps]
+    if kinds == ["ByteLevel"]:
         return DecoderFamily(byte_level=True)
-    if "ByteFallback" in kinds and kinds <= {"ByteFallback", "Replace", "Fuse", "Strip", "Metaspace"}:
-        return DecoderFamily(byte_fallback=True, metaspace=replaces_metaspace or "Metaspace" in kinds)
-    if kinds == {"Metaspace"}:
+    metaspace = "Replace" in kinds or "Metaspace" in kinds
+    if kinds == ["Metaspace"] and _is_context_free(steps[0]):
         return DecoderFamily(metaspace=True)
+    if "ByteFallback" in kinds and all(map(_is_context_free, steps)) and "Strip" not in kinds[: _place(kinds, "Fuse")]:
+        return DecoderFamily(byte_fallback=True, metaspace=metaspace)
     return DecoderFamily()
+
+
+def _is_context_free(step: dict[str, Any]) -> bool:
+    """Whether a decoder's step leaves each token the bytes that `piece_bytes` gives it.
+
+    Strip only takes the space that the normalizer put before the whole text, once the pieces are fused.
+    """
+    match step["type"]:
+        case "ByteFallback" | "Fuse":
+            return True
+        case "Replace":
+            return bool(step["pattern"] == {"String": _METASPACE} and step["content"] == " ")
+        case "Metaspace":
+            return bool(step["replacement"] == _METASPACE)
+        case "Strip":
+            return bool(step["content"] == " " and step["stop"] == 0)
+    return False
+
+
+def _place(kinds: list[str], kind: str) -> int:
+    return kinds.index(kind) if kind in kinds else len(kinds)
 
 
 @functools.cache
