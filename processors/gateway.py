@@ -148,9 +148,11 @@ class Gateway:
 
     def _state(self, request: PreparedRequest) -> RequestState:
         engine_request = request.engine_request
+        sampling = engine_request.sampling
+        stop_token_ids = sampling.stop_token_ids + (() if sampling.ignore_eos else self.info.eos_token_ids)
         return RequestState(
             engine_request.id,
-            TextStream(self._detokenizer(request), request.text),
+            TextStream(self._detokenizer(request), request.text, stop_token_ids),
             prompt_tokens=len(engine_request.prompt_token_ids),
             logprobs=engine_request.logprobs,
             stream=request.stream,

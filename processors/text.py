@@ -1,6 +1,6 @@
 """From a request's new token ids to its new text: detokenize, hide, match stop strings, cut."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -32,20 +32,26 @@ class TextPiece(msgspec.Struct, gc=False):
 
 
 class TextStream:
-    """One sequence's text. Without a detokenizer (raw-token mode) the text is empty."""
+    """One sequence's text. Without a detokenizer (raw-token mode) the text is empty.
 
-    def __init__(self, detokenizer: Detokenizer | None, params: TextParams) -> None:
+    stop_token_ids: those that end the sequence, the model's own included.
+    """
+
+    def __init__(
+        self, detokenizer: Detokenizer | None, params: TextParams, stop_token_ids: Collection[int] = ()
+    ) -> None:
         self._detokenizer = detokenizer
         self._stops = StopMatcher(params.stop, include_stop=params.include_stop) if params.stop else None
         self._min_tokens = params.min_tokens
         self._include_stop = params.include_stop
+        self._hidden = frozenset() if params.include_stop else frozenset(stop_token_ids)
         self._tokens = 0
 
     def feed(self, token_ids: Sequence[int], finish: Finish | None) -> TextPiece:
         """Take a row's tokens. With a finish, everything held is released.
 
-        The last token of a STOP finish without a stop string is the stop token: it stays hidden unless the request
-        includes stops.
+        A stop token stays hidden unless the request includes stops: one of the known ids, wherever the engine puts
+        the finish, or else the last token of a STOP finish without a stop string.
         """
         if self._detokenizer is None:
             return TextPiece("", len(token_ids), [0] * len(token_ids))
@@ -56,7 +62,8 @@ class TextStream:
             stop_token_at = len(token_ids) - 1 if not self._include_stop else -1
         for place, token_id in enumerate(token_ids):
             self._tokens += 1
-            text = "" if place == stop_token_at else self._detokenizer.feed(token_id)
+            hidden = place == stop_token_at or token_id in self._hidden
+            text = "" if hidden else self._detokenizer.feed(token_id)
             lengths.append(len(text))
             if text and (match := self._match(text, parts)) is not None:
                 return TextPiece("".join(parts), place + 1, lengths, match.stop)
