@@ -4,7 +4,6 @@ It is the base of tests, benchmarks and demonstrations: nothing in it is random,
 """
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import time
@@ -22,18 +21,18 @@ from engines.protocol import (
 )
 from engines.scripted.default_script import default_script
 from engines.scripted.faults import Death, Failure, Stall
-from engines.scripted.logprob_rows import LogprobRows
+from engines.scripted.frames import frames_of
 from engines.scripted.options import ScriptedOptions
 from engines.scripted.pacer import Pacer
 from engines.scripted.script import Script, load_scripts
+from engines.scripted.script_logprobs import ScriptLogprobs
 from engines.scripted.sequence import ScriptedSequence
 from engines.scripted.slots import Slots
-from engines.scripted.step_rows import StepRows
-from engines.scripted.token_rows import Header
+from engines.scripted.token_frame import Header
 
 log = logging.getLogger("tailrace.scripted")
 
-_CACHED_ROWS = 64
+_CACHED_LOGPROBS = 64
 
 ScriptSource = Callable[[EngineRequest], Script]
 
@@ -59,7 +58,7 @@ class ScriptedEngine:
         self._listener: EngineListener | None = None
         self._slots = Slots(options.max_running, options.queue_limit)
         self._refused: list[ScriptedSequence] = []
-        self._rows: dict[tuple[int, int, tuple[int, ...]], LogprobRows] = {}
+        self._logprobs: dict[tuple[int, int, tuple[int, ...]], ScriptLogprobs] = {}
         self._steps = 0
         self._released = asyncio.Event()
         self._released.set()
@@ -132,7 +131,7 @@ class ScriptedEngine:
         """Drop requests at once, as far as their scripts obey."""
         self.aborted += request_ids
         for request_id in request_ids:
-            self._refused = [sequence for sequence in self._refused if sequence.request.id != request_id]
+            self._refused = [sequence for sequence in self._refused if sequence.id != request_id]
             sequence = self._slots.running.get(request_id)
             if sequence is None or sequence.obeys_abort():
                 self._slots.leave(request_id)
@@ -144,8 +143,7 @@ class ScriptedEngine:
         self._forget()
         if self._drive is not None:
             self._drive.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._drive
+            await asyncio.wait([self._drive])
             self._drive = None
 
     def step(self) -> list[Frame]:
@@ -156,15 +154,29 @@ class ScriptedEngine:
         """
         if self._state is not EngineState.READY or not self._released.is_set():
             return []
-        rows, left = StepRows(self.options.rows_per_frame), []
-        for sequence in self._refused:
-            rows.add(sequence, sequence.fail(Overloaded.code, "The engine's queue is full."))
+        rows = self._rows()
+        if not rows:
+            return []
+        for row in rows:
+            if row.finish is not None or row.sequence.used_last_row():
+                self._slots.leave(row.sequence.id)
+        self._steps += 1
+        frames = frames_of(rows, self._header(), self.options.rows_per_frame)
+        for frame in frames:
+            self.deliver(frame)
+        return frames
+
+    def _rows(self) -> list[Row]:
+        """The rows of one step; none if a script brings the engine down."""
+        rows = [sequence.fail(Overloaded.code, "The engine's queue is full.") for sequence in self._refused]
         self._refused = []
         now = asyncio.get_running_loop().time() if self._pacer is not None else 0.0
         for sequence in self._slots.running.values():
             if sequence.held or sequence.ready_at > now:
                 continue
             match sequence.take_fault():
+                case None:
+                    row = sequence.advance()
                 case Stall():
                     sequence.held = True
                     continue
@@ -173,20 +185,8 @@ class ScriptedEngine:
                     return []
                 case Failure(code=code, message=message):
                     row = sequence.fail(code, message)
-                case None:
-                    row = sequence.advance()
-            rows.add(sequence, row)
-            if row.finish is not None or sequence.used_last_row():
-                left.append(sequence.request.id)
-        for request_id in left:
-            self._slots.leave(request_id)
-        if not len(rows):
-            return []
-        self._steps += 1
-        frames = rows.frames(self._header())
-        for frame in frames:
-            self.deliver(frame)
-        return frames
+            rows.append(row)
+        return rows
 
     def deliver(self, frame: Frame) -> None:
         """Hand a frame to the listener, one of the engine's own or a made-up one."""
@@ -231,21 +231,20 @@ class ScriptedEngine:
         return ScriptedSequence(
             request,
             script,
-            self._rows_of(script, request.logprobs) if request.logprobs is not None else None,
-            vocab_size=options.vocab_size,
+            self._logprobs_of(script, request.logprobs) if request.logprobs is not None else None,
             eos_token_ids=options.eos_token_ids,
             max_model_len=options.max_model_len,
             ready_at=ready_at,
         )
 
-    def _rows_of(self, script: Script, wishes: LogprobParams) -> LogprobRows:
+    def _logprobs_of(self, script: Script, wishes: LogprobParams) -> ScriptLogprobs:
         key = (id(script), wishes.top_k, wishes.token_ids)
-        rows = self._rows.get(key)
-        if rows is None:
-            if len(self._rows) >= _CACHED_ROWS:
-                self._rows.clear()
-            rows = self._rows[key] = LogprobRows(script, wishes, self.options.vocab_size)
-        return rows
+        logprobs = self._logprobs.get(key)
+        if logprobs is None:
+            if len(self._logprobs) >= _CACHED_LOGPROBS:
+                self._logprobs.clear()
+            logprobs = self._logprobs[key] = ScriptLogprobs(script, wishes, self.options.vocab_size)
+        return logprobs
 
     def _header(self) -> Header:
         return Header(
@@ -254,7 +253,6 @@ class ScriptedEngine:
             step=self._steps,
             running=self.running,
             waiting=self.waiting,
-            paused=False,
             weight_version=self.options.weight_version,
         )
 

@@ -23,12 +23,12 @@ class Slots:
     def enter(self, sequence: ScriptedSequence) -> bool:
         """Let a sequence run or wait; False if there is no room for either."""
         if len(self.running) < self._max_running:
-            self.running[sequence.request.id] = sequence
+            self.running[sequence.id] = sequence
         elif len(self._queue) < self._queue_limit:
             bisect.insort(self._queue, (sequence.request.priority, next(self._arrivals), sequence))
         else:
             return False
-        self.live[sequence.request.id] = sequence
+        self.live[sequence.id] = sequence
         return True
 
     def leave(self, request_id: str) -> None:
@@ -36,10 +36,10 @@ class Slots:
         if self.live.pop(request_id, None) is None:
             return
         if self.running.pop(request_id, None) is None:
-            self._queue = [entry for entry in self._queue if entry[2].request.id != request_id]
+            self._queue = [entry for entry in self._queue if entry[2].id != request_id]
         elif self._queue:
             _, _, first = self._queue.pop(0)
-            self.running[first.request.id] = first
+            self.running[first.id] = first
 
     def clear(self) -> None:
         """Forget all."""
