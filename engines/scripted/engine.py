@@ -26,7 +26,7 @@ from engines.scripted.options import ScriptedOptions
 from engines.scripted.pacer import Pacer
 from engines.scripted.script import Script, load_scripts
 from engines.scripted.script_logprobs import ScriptLogprobs
-from engines.scripted.sequence import ScriptedSequence
+from engines.scripted.sequence import Row, ScriptedSequence
 from engines.scripted.slots import Slots
 from engines.scripted.token_frame import Header
 
