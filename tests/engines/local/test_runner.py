@@ -19,7 +19,7 @@ def runner(slots: int = 8, smallest: int = 8) -> ModelRunner:
 
 
 @given(SEQUENCES, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_chunking_in_any_mix_gives_the_logits_of_a_plain_forward(
     sequences: list[list[int]], data: st.DataObject
 ) -> None:
@@ -44,7 +44,7 @@ def test_any_chunking_in_any_mix_gives_the_logits_of_a_plain_forward(
 
 
 @given(st.lists(st.integers(0, VOCABULARY - 1), min_size=2, max_size=60), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_slots_are_reused_rewound_and_copied_without_a_trace(ids: list[int], data: st.DataObject) -> None:
     run = runner(slots=3)
     run.hidden_states([Span(0, 0, ids[::-1]), Span(1, 0, [*ids, 3])])
