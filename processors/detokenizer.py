@@ -4,10 +4,9 @@ The text of all tokens joined is the full decode of their bytes with errors repl
 """
 
 import codecs
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
-
-from tokenizers import Tokenizer
 
 from processors.vocabulary import Vocabulary
 
@@ -25,13 +24,23 @@ class Detokenizer(Protocol):
         """The rest at the end of the sequence: one U+FFFD for an unfinished character, else nothing."""
 
 
-class TableDetokenizer:
-    """For vocabularies whose tokens have bytes of their own; holds at most the 3 bytes of an unfinished character."""
+class TokenDecoder(Protocol):
+    """The decoding side of a `tokenizers.Tokenizer`."""
 
-    def __init__(self, vocabulary: Vocabulary, *, skip_special: bool = True) -> None:
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of the ids."""
+
+
+class TableDetokenizer:
+    """For vocabularies whose tokens have bytes of their own; holds at most the 3 bytes of an unfinished character.
+
+    `hidden` ids have no text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, hidden: frozenset[int] = frozenset()) -> None:
         self._texts = vocabulary.text_of
         self._bytes = vocabulary.bytes_of
-        self._hidden = vocabulary.special if skip_special else frozenset()
+        self._hidden = hidden
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unfinished = False
 
@@ -54,21 +63,27 @@ class TableDetokenizer:
 class WindowDetokenizer:
     """For decoders that join tokens by context: decodes a window of the last tokens twice and takes the difference.
 
-    `prefix` are the prompt's last ids: the context of the first token. An unfinished character is held for at most
-    _WINDOW tokens, so a run that never becomes text is released and the window stays bounded.
+    `prefix` are the prompt's ids: the last of them are the context of the first token. `hidden` ids have no text and
+    take no place in the window. An unfinished character is held for at most _WINDOW tokens, so a run that never becomes
+    text is released and the window stays bounded.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prefix: Sequence[int] = (), *, skip_special: bool = True) -> None:
+    def __init__(
+        self, tokenizer: TokenDecoder, prefix: Sequence[int] = (), *, hidden: frozenset[int] = frozenset()
+    ) -> None:
         self._tokenizer = tokenizer
-        self._skip_special = skip_special
-        self._window = list(prefix[-_WINDOW:])
+        self._hidden = hidden
+        shown = (token_id for token_id in reversed(prefix) if token_id not in hidden)
+        self._window = list(itertools.islice(shown, _WINDOW))[::-1]
         self._read = len(self._window)
 
     def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=self._skip_special)
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
 
     def feed(self, token_id: int) -> str:
         """The text that this token completes."""
+        if token_id in self._hidden:
+            return ""
         self._window.append(token_id)
         text = self._unread()
         if text.endswith(_REPLACEMENT) and len(self._window) - self._read < _WINDOW:

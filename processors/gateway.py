@@ -162,8 +162,7 @@ class Gateway:
 
     def _detokenizer(self, request: PreparedRequest) -> Detokenizer:
         tokenizer = self.tokenizer
-        skip_special = request.text.skip_special_tokens
+        hidden = tokenizer.vocabulary.special if request.text.skip_special_tokens else frozenset()
         if tokenizer.vocabulary.exact:
-            return TableDetokenizer(tokenizer.vocabulary, skip_special=skip_special)
-        prompt = request.engine_request.prompt_token_ids
-        return WindowDetokenizer(tokenizer.backend, prompt, skip_special=skip_special)
+            return TableDetokenizer(tokenizer.vocabulary, hidden=hidden)
+        return WindowDetokenizer(tokenizer.backend, request.engine_request.prompt_token_ids, hidden=hidden)
