@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Protocol, TypedDict
 
 from fastapi import FastAPI
@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from app.metrics import Metrics
 from app.settings import Settings
 from app.version import VERSION
+from engines.errors import EngineUnavailable
 from engines.protocol import EngineClient, LogprobsMode
 from processors.gateway import Gateway
 from routers.service import RouteOptions, Service
@@ -39,9 +40,12 @@ def lifespan_of(settings: Settings, metrics: Metrics, make_engine: Callable[[], 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[LifespanState]:
-        gateway = Gateway(make_engine(), meter=metrics, max_logprobs=settings.max_logprobs)
+        with failures_told():
+            engine = await asyncio.to_thread(make_engine)
+        gateway = Gateway(engine, meter=metrics, max_logprobs=settings.max_logprobs)
         try:
-            await gateway.start()
+            with failures_told():
+                await gateway.start()
             service = make_service(settings, gateway)
             metrics.identify(service.names[0], gateway.info.engine_id)
             yield {"service": service}
@@ -49,6 +53,19 @@ def lifespan_of(settings: Settings, metrics: Metrics, make_engine: Callable[[], 
             await close_gateway(gateway)
 
     return lifespan
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Log why a start failed: in a line where it is the engine's own reason, with a trace where it is a fault."""
+    try:
+        yield
+    except EngineUnavailable as error:
+        logger.error("The engine can't start: %s", error)
+        raise
+    except Exception:
+        logger.exception("The app can't start")
+        raise
 
 
 def make_service(settings: Settings, gateway: Gateway) -> Service:

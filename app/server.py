@@ -16,8 +16,10 @@ from typing import Any, Protocol
 import uvicorn
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
+from uvicorn.lifespan.on import LifespanOn, LifespanSendMessage
 from uvicorn.server import HANDLED_SIGNALS
 
+from app.connection import Connection
 from app.settings import Settings
 from engines.errors import Aborted, TailraceError
 
@@ -45,6 +47,16 @@ class Drainable(Protocol):
 
     def abort_all(self, error: TailraceError) -> None:
         """End every live request with the error."""
+
+
+class QuietLifespan(LifespanOn):
+    """uvicorn's lifespan without the trace of a failed start: the app has said by then what failed."""
+
+    async def send(self, message: LifespanSendMessage) -> None:
+        """Take an event from the app."""
+        if message["type"] == "lifespan.startup.failed":
+            message = {"type": "lifespan.startup.failed", "message": ""}
+        await super().send(message)
 
 
 class Server(uvicorn.Server):
@@ -79,6 +91,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then take all that was made so far (modules, tables) out of the garbage collector's rounds."""
+        self.config.http_protocol_class = Connection
+        self.lifespan = QuietLifespan(self.config)
         await super().startup(sockets)
         gc.collect()
         gc.freeze()

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, NoDecode, SettingsConfigDict, SettingsError
 
+from engines.local.options import LocalEngineOptions
+
 ENV_PREFIX = "TAILRACE_"
 
 
@@ -72,9 +74,19 @@ class Settings(BaseSettings):
     max_model_len: int | None = Field(
         None, ge=1, description="Longest sequence in tokens, prompt and output; the model's own limit if unset."
     )
-    max_running: int = Field(16, ge=1, description="Requests that the embedded engine runs at once.")
-    max_waiting: int = Field(1024, ge=0, description="Requests that may wait in the engine; over it the answer is 503.")
+    device: str = Field(
+        "auto", min_length=1, description="Where the embedded engine computes: auto, cpu, cuda, cuda:1."
+    )
+    max_running: int = Field(
+        LocalEngineOptions().slots, ge=1, description="Requests that the engine started here works on at once."
+    )
+    max_waiting: int = Field(
+        LocalEngineOptions().queue_limit, ge=0, description="Requests that may wait in it; over that the answer is 503."
+    )
     scripted_step_ms: float = Field(20.0, ge=0, description="Milliseconds between two steps of the scripted engine.")
+    scripted_file: str | None = Field(
+        None, min_length=1, description="JSON file of scripts for the scripted engine; one text over and over if unset."
+    )
     max_logprobs: int = Field(20, ge=0, description="Most alternatives per token that a request may ask for.")
     logprobs_mode: LogprobsModeName = Field(
         "raw_logprobs", description="Distribution that logprobs describe: the model's own, or the one sampled from."
