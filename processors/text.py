@@ -46,6 +46,7 @@ class TextStream:
         self._include_stop = params.include_stop
         self._hidden = frozenset() if params.include_stop else frozenset(stop_token_ids)
         self._tokens = 0
+        self._unclaimed = 0
 
     def feed(self, token_ids: Sequence[int], finish: Finish | None) -> TextPiece:
         """Take a row's tokens. With a finish, everything held is released.
@@ -73,12 +74,13 @@ class TextStream:
         return TextPiece(parts[0] if len(parts) == 1 else "".join(parts), kept, lengths)
 
     def feed_text(self, text: str, token_count: int, finish: Finish | None) -> TextPiece:
-        """Take a row whose text the engine made: it counts on the row's last token."""
+        """Take a row whose text the engine made: it counts on the row's last token, or the next one that comes."""
         parts: list[str] = []
         self._tokens += token_count
         lengths = [0] * token_count
+        self._unclaimed += len(text)
         if lengths:
-            lengths[-1] = len(text)
+            lengths[-1], self._unclaimed = self._unclaimed, 0
         match = self._match(text, parts)
         if match is not None:
             return TextPiece("".join(parts), token_count, lengths, match.stop)
