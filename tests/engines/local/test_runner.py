@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,15 @@ from tests.engines.local.tiny_models import CONTEXT, VOCABULARY, loaded, plain_l
 MODEL = tiny_model(tiny_config())
 SEQUENCES = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40), min_size=1, max_size=8)
 GREETING = [504, 3575, 282, 4649, 314]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small matrices are faster without a pool of threads, the more so on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def runner(slots: int = 8, smallest: int = 8) -> ModelRunner:
@@ -36,7 +46,7 @@ def test_any_chunking_in_any_mix_gives_the_logits_of_a_plain_forward(
             spans.append(Span(index, done[index], sequences[index][done[index] : done[index] + count]))
         hidden = run.hidden_states(spans)
         assert hidden.shape[0] == sum(len(span.token_ids) for span in spans)
-        for span, part in zip(spans, hidden.split([len(span.token_ids) for span in spans]), strict=True):
+        for span, part in zip(spans, torch.split(hidden, [len(span.token_ids) for span in spans]), strict=True):
             rows[span.slot].append(run.logits(part))
             done[span.slot] = span.end
     for ids, parts in zip(sequences, rows, strict=True):

@@ -1,5 +1,6 @@
 """Random models of a few thousand weights, as transformers modules and as GGUF files."""
 
+import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from engines.local.loading import LoadedModel
 VOCABULARY = 64
 CONTEXT = 96
 WORDS = ["<|end|>", "<|start|>", "<|tool|>"]
-LETTERS = [chr(code) for code in range(ord("!"), ord("!") + VOCABULARY - len(WORDS) - 1)]
+LETTERS = list((string.ascii_lowercase + string.digits + string.ascii_uppercase)[: VOCABULARY - len(WORDS) - 1])
 TOKENS = [*WORDS, *LETTERS, "ab"]
 
 
@@ -32,14 +33,16 @@ def tiny_config(kind: type[PreTrainedConfig] = LlamaConfig, **changes: object) -
         "pad_token_id": 0,
         "initializer_range": 0.3,
     }
-    return kind(**fields | changes)
+    build: Callable[..., PreTrainedConfig] = kind
+    return build(**fields | changes)
 
 
 def tiny_model(config: PreTrainedConfig, implementation: str = attention.NAME) -> PreTrainedModel:
     torch.manual_seed(7)
     build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
     model = build(config, attn_implementation=implementation, dtype=torch.float32)
-    return model.train(False).requires_grad_(False)
+    model.train(False).requires_grad_(False)
+    return model
 
 
 def loaded(model: PreTrainedModel) -> LoadedModel:
@@ -94,9 +97,13 @@ def write_gguf(
     writer.add_token_merges(["a b"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(0)
+    writer.add_pad_token_id(0)
     writer.add_chat_template("{{ messages[0].content }}")
     for key, value in (extra or {}).items():
-        (writer.add_uint32 if isinstance(value, int) else writer.add_string)(f"{architecture}.{key}", value)
+        if isinstance(value, int):
+            writer.add_uint32(f"{architecture}.{key}", value)
+        else:
+            writer.add_string(f"{architecture}.{key}", value)
     for name, weight in model.state_dict().items():
         target = rename(gguf_name(name))
         if target is None or (name == "lm_head.weight" and config.tie_word_embeddings):
