@@ -35,7 +35,7 @@ def attention_forward(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    step: AttentionStep,
+    step: AttentionStep | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     **options: object,
@@ -44,6 +44,8 @@ def attention_forward(
 
     Raises ModelLoadError for attention other than causal, unmasked, without windows, sinks, caps or biases.
     """
+    if step is None:
+        raise ModelLoadError(f"{type(module).__name__} is not told what the caller of its model passes on")
     asked = sorted(name for name, value in options.items() if name not in HARMLESS and value is not None)
     if options.get("is_causal") is False or not getattr(module, "is_causal", True):
         asked.append("is_causal=False")
