@@ -46,14 +46,13 @@ class Collector:
         """Take the next delta of the request."""
         if self.ended:
             return
-        self._finished = delta.finish is not None
         if self._pending is None:
-            if self._sink is not None and self._sink.deliver(delta):
-                return
-            self._pending = delta
+            if self._sink is None or not self._sink.deliver(delta):
+                self._pending = delta
         else:
             self._pending.extend(delta)
             self._meter.count_merge()
+        self._finished = delta.finish is not None
         self._wake()
 
     def fail(self, error: TailraceError) -> None:

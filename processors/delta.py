@@ -53,14 +53,19 @@ class Extras(msgspec.Struct, kw_only=True):
 
     def extend(self, other: "Extras") -> None:
         """Append what came later."""
-        self.hidden_states = self.hidden_states + other.hidden_states
-        self.multi_ids = self.multi_ids + other.multi_ids
+        self.hidden_states += other.hidden_states
+        self.multi_ids += other.multi_ids
         self.extra_info = other.extra_info if other.extra_info is not None else self.extra_info
         if other.accepted_draft_tokens is not None:
             self.accepted_draft_tokens = other.accepted_draft_tokens
         if other.verify_steps is not None:
             self.verify_steps = other.verify_steps
         self.segment = other.segment
+
+    def cut(self, surplus: int) -> None:
+        """Drop the last `surplus` steps of the lists: their tokens came after a stop string."""
+        if surplus:
+            del self.hidden_states[-surplus:], self.multi_ids[-surplus:]
 
 
 class Delta(msgspec.Struct, kw_only=True):
@@ -100,8 +105,7 @@ class Delta(msgspec.Struct, kw_only=True):
                 self.logprobs = other.logprobs
             else:
                 self.logprobs.extend(other.logprobs)
-        if other.prompt_logprobs:
-            self.prompt_logprobs = self.prompt_logprobs + other.prompt_logprobs
+        self.prompt_logprobs += other.prompt_logprobs
         if other.extras is not None:
             if self.extras is None:
                 self.extras = other.extras

@@ -102,7 +102,10 @@ class InputProcessor:
         engine = f"Engine {self._info.engine_id}"
         if not capabilities.token_logprobs:
             raise UnsupportedFeature(f"{engine} gives no logprobs.", param="logprobs")
-        limit = min(self._max_logprobs, capabilities.max_top_logprobs or self._max_logprobs)
+        limits = [self._max_logprobs, self._info.vocab_size]
+        if capabilities.max_top_logprobs is not None:
+            limits.append(capabilities.max_top_logprobs)
+        limit = min(limits)
         if wishes.top_k > limit:
             raise InvalidValue(
                 f"{wishes.top_k} logprobs a position were asked for, at most {limit} are allowed.", param="logprobs"
@@ -131,6 +134,12 @@ class InputProcessor:
     def _sampling(self, wishes: SamplingWishes, prompt_tokens: int) -> SamplingParams:
         """Bound max_tokens by the context and check the engine for every option that is not neutral."""
         room = self._info.max_model_len - prompt_tokens
+        if wishes.min_tokens > room:
+            raise ContextLengthExceeded(
+                f"min_tokens is {wishes.min_tokens}, but the prompt of {prompt_tokens} tokens leaves {room} in "
+                f"the model's context of {self._info.max_model_len}.",
+                param="min_tokens",
+            )
         values = msgspec.structs.asdict(wishes)
         values["max_tokens"] = room if wishes.max_tokens is None else min(wishes.max_tokens, room)
         sampling = SamplingParams(**values)

@@ -1,13 +1,14 @@
 """The output loop: one pass over the rows of an engine's frame, each row to its request's collector."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 
-from engines.errors import EngineFault, InternalFault, TailraceError
-from engines.protocol import BatchEmbeddingOut, BatchStrOut, BatchTokenOut, Finish, Frame
-from processors.columns import LogprobColumns, TokenColumns
-from processors.delta import Delta, Logprobs
+from engines.errors import EngineFault, InternalFault, InvalidLogits, TailraceError, error_of
+from engines.protocol import BatchEmbeddingOut, BatchStrOut, BatchTokenOut, Finish, FinishKind, Frame
+from processors.columns import LogprobColumns, TokenColumns, check_columns
+from processors.delta import Delta, Extras, Logprobs
 from processors.meter import Meter
 from processors.state import RequestState
 
@@ -57,7 +58,16 @@ class OutputProcessor:
         self.fail(list(self._table.values()), error, in_engine=in_engine)
 
     def process(self, frame: Frame) -> None:
-        """Take a frame. A fault in one row is its own request's end, never another's."""
+        """Take a frame. A fault in one row is its own request's end, never another's.
+
+        A frame whose columns contradict each other ends all its requests: no row of it can be trusted.
+        """
+        try:
+            check_columns(frame)
+        except EngineFault as fault:
+            log.error("engine %s: %s", frame.engine_id, fault.message)
+            self.fail([self._table[id_] for id_ in dict.fromkeys(frame.request_ids) if id_ in self._table], fault)
+            return
         if isinstance(frame, BatchEmbeddingOut):
             self._process_embeddings(frame)
         else:
@@ -119,22 +129,15 @@ class OutputProcessor:
         for row, request_id in enumerate(frame.request_ids):
             state = self._table.get(request_id)
             finish = frame.finishes[row]
-            if state is None or finish is None:
-                unknown += state is None
-                continue
-            state.collector.put(
-                Delta(
-                    text="",
-                    token_ids=[],
-                    lengths=[],
-                    prompt_tokens=frame.prompt_tokens[row],
-                    completion_tokens=0,
-                    cached_tokens=0,
-                    embedding=frame.embeddings[row],
-                    finish=finish,
-                )
-            )
-            self._finish(state, finish, ended_by_engine=True)
+            if state is None:
+                unknown += 1
+            elif finish is not None:
+                try:
+                    state.collector.put(_embedding(frame, row, finish))
+                except TailraceError as error:
+                    self.fail([state], error, in_engine=False)
+                else:
+                    self._finish(state, finish, ended_by_engine=True)
         self._meter.count_frame(len(frame.request_ids), unknown, 0)
 
     def _finish(self, state: RequestState, finish: Finish, *, ended_by_engine: bool) -> None:
@@ -153,3 +156,25 @@ class OutputProcessor:
         if now - self._warned_at >= _WARNING_INTERVAL:
             self._warned_at = now
             log.info("dropped %d row(s) of requests that are not live (any more)", count)
+
+
+def _embedding(frame: BatchEmbeddingOut, row: int, finish: Finish) -> Delta:
+    """The whole answer of a row. Raises what a row that ends in an error says, InvalidLogits for NaN or infinity."""
+    if finish.kind is FinishKind.ERROR:
+        raise error_of(finish.code, finish.message)
+    embedding = frame.embeddings[row]
+    if not all(map(math.isfinite, embedding)):
+        raise InvalidLogits("The engine produced an embedding with values that are not numbers.")
+    extra_info = frame.extra_info.get(row)
+    return Delta(
+        text="",
+        token_ids=[],
+        lengths=[],
+        prompt_tokens=frame.prompt_tokens[row],
+        completion_tokens=0,
+        cached_tokens=0,
+        embedding=embedding,
+        finish=finish,
+        extras=Extras(extra_info=extra_info) if extra_info is not None else None,
+        weight_version=frame.weight_version,
+    )

@@ -1,12 +1,13 @@
 """What the output loop keeps of one live request."""
 
 from engines.errors import EngineFault, error_of
-from engines.protocol import BatchTokenOut, Finish, FinishKind, LogprobParams, PromptLogprobs
+from engines.protocol import BatchTokenOut, Finish, FinishKind, LogprobParams
 from processors.collector import Collector
+from processors.completeness import LogprobCompleteness
 from processors.delta import Delta, Extras, Logprobs
 from processors.latency import Latency
 from processors.meter import FinishedRequest, Meter
-from processors.text import TextPiece, TextStream
+from processors.text import TextStream
 
 
 class RequestState:
@@ -39,7 +40,7 @@ class RequestState:
     ) -> None:
         self.id = request_id
         self.text = text
-        self.logprobs = logprobs
+        self.logprobs = LogprobCompleteness(logprobs, prompt_tokens)
         self.stream = stream
         self.meter = meter
         self.collector = Collector(meter)
@@ -61,60 +62,49 @@ class RequestState:
         """Take this request's row of a frame and put its delta; return the finish if the row ends the request.
 
         Raises what a row that ends in an error says, and EngineFault where the row contradicts the request:
-        counts that don't add up, logprobs missing.
+        counts that don't add up, logprobs missing. Tokens after a stop string are cut from all columns.
         """
         finish = frame.finishes[row]
-        self._check(frame, row, token_ids, logprobs)
         if finish is not None and finish.kind is FinishKind.ERROR:
             raise error_of(finish.code, finish.message)
-        prompt = frame.prompt_logprobs.get(row)
+        if frame.completion_tokens[row] != self.completion_tokens + len(token_ids):
+            raise EngineFault("The engine's token count does not match the tokens it sent.")
+        logprobs = self.logprobs.of_tokens(token_ids, logprobs)
+        prompt = self.logprobs.of_prompt(frame.prompt_logprobs.get(row), finish)
+        extras = extras_of(frame, row)
         if texts is None:
             piece = self.text.feed(token_ids, finish)
         else:
             piece = self.text.feed_text(texts[row], len(token_ids), finish)
         if piece.stop is not None:
             finish = Finish(FinishKind.STOP, matched=piece.stop)
-            del token_ids[piece.kept :]
+            if extras is not None:
+                extras.cut(len(token_ids) - piece.kept)
             if logprobs is not None:
                 logprobs.cut(piece.kept)
+            del token_ids[piece.kept :]
         if token_ids:
             self.latency.mark(now, frame.timestamp, len(token_ids))
         self.completion_tokens += len(token_ids)
         if frame.cached_tokens:
             self.cached_tokens = frame.cached_tokens[row]
         self.logprob_rows += len(logprobs.values) if logprobs is not None else 0
-        self.collector.put(self._delta(frame, row, token_ids, piece, logprobs, prompt, finish))
-        return finish
-
-    def _delta(
-        self,
-        frame: BatchTokenOut,
-        row: int,
-        token_ids: list[int],
-        piece: TextPiece,
-        logprobs: Logprobs | None,
-        prompt: PromptLogprobs | None,
-        finish: Finish | None,
-    ) -> Delta:
-        return Delta(
-            text=piece.text,
-            token_ids=token_ids,
-            lengths=piece.lengths,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            cached_tokens=self.cached_tokens,
-            logprobs=logprobs,
-            prompt_logprobs=[prompt] if prompt is not None else [],
-            finish=finish,
-            extras=extras_of(frame, row),
-            weight_version=frame.weight_version,
+        self.collector.put(
+            Delta(
+                text=piece.text,
+                token_ids=token_ids,
+                lengths=piece.lengths,
+                prompt_tokens=self.prompt_tokens,
+                completion_tokens=self.completion_tokens,
+                cached_tokens=self.cached_tokens,
+                logprobs=logprobs,
+                prompt_logprobs=[prompt] if prompt is not None else [],
+                finish=finish,
+                extras=extras,
+                weight_version=frame.weight_version,
+            )
         )
-
-    def _check(self, frame: BatchTokenOut, row: int, token_ids: list[int], logprobs: Logprobs | None) -> None:
-        if frame.completion_tokens[row] != self.completion_tokens + len(token_ids):
-            raise EngineFault("The engine's token count does not match the tokens it sent.")
-        if self.logprobs is not None and token_ids and (logprobs is None or len(logprobs.values) != len(token_ids)):
-            raise EngineFault("The engine did not send the logprobs that were asked for.")
+        return finish
 
     def finished(self, reason: str, code: str, now: float) -> FinishedRequest:
         """The request's record at its end."""
@@ -144,8 +134,8 @@ def extras_of(frame: BatchTokenOut, row: int) -> Extras | None:
     ):
         return None
     return Extras(
-        hidden_states=frame.hidden_states.get(row, []),
-        multi_ids=frame.multi_ids.get(row, []),
+        hidden_states=list(frame.hidden_states.get(row, ())),
+        multi_ids=list(frame.multi_ids.get(row, ())),
         extra_info=frame.extra_info.get(row),
         accepted_draft_tokens=frame.accepted_draft_tokens[row] if frame.accepted_draft_tokens else None,
         verify_steps=frame.verify_steps[row] if frame.verify_steps else None,
