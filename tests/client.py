@@ -215,6 +215,12 @@ class RawConnection:
         assert isinstance(transport, asyncio.Transport)
         transport.pause_reading()
 
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.resume_reading()
+
     async def close(self) -> None:
         """Leave politely."""
         self._writer.close()
