@@ -216,7 +216,8 @@ class RawConnection:
         transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take bytes again."""
+        """Take bytes again, as fast as they come."""
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
         transport = self._writer.transport
         assert isinstance(transport, asyncio.Transport)
         transport.resume_reading()

@@ -107,26 +107,29 @@ async def test_events_come_one_by_one_with_their_frames(stage: Stage) -> None:
 
 
 async def test_a_slow_reader_gets_larger_events_and_loses_nothing(stage: Stage) -> None:
-    said = stage.ids("word " * 1500)
-    async with stage.serve(stepped=True, max_running=4) as live:
+    said = stage.ids("word " * 8000)
+    async with stage.serve(stepped=True) as live:
         stage.say(Script(token_ids=said, finish=Finish(FinishKind.LENGTH)))
-        body = {"prompt": "x", "max_tokens": len(said), "stream": True, "logprobs": 5, "return_token_ids": True}
-        slow = await live.connect(receive_buffer=32768)
+        # More than any kernel buffers between the two sockets.
+        body = {"prompt": "x", "max_tokens": len(said), "stream": True, "logprobs": 20, "return_token_ids": True}
+        slow = await live.connect(receive_buffer=4096)
         slow.stop_reading()
         slow.send_request("POST", COMPLETIONS, body, {"Connection": "close"})
         await live.engine.until_submitted(1)
-        brisk_body = {"prompt": "y", "max_tokens": len(said)}
+        brisk_body = {"prompt": "y", "max_tokens": 200}
         async with stepping(stage, live, 1), live.client.stream(COMPLETIONS, brisk_body) as brisk:
             assert await brisk.next()
-            for _ in range(len(said) - 1):
+            for _ in range(199):
                 stage.engine.step()
                 assert await brisk.next()
             assert await brisk.rest() == []
+        while live.engine.live:
+            stage.engine.step()
         slow.resume_reading()
         events = events_of(await slow.read_to_end())
         whole = join_completion(events).choice
     assert whole.token_ids == said
-    assert whole.text == "word " * 1500
+    assert whole.text == "word " * 8000
     assert whole.logprobs is not None
     assert len(whole.logprobs.tokens) == len(said)
     assert whole.finish_reason == "length"
