@@ -143,12 +143,16 @@ class SlotCache:
         """Where `slot` lies now: valid until the next call that makes room or releases."""
         return self._places[slot]
 
-    def make_room(self, slot: int, length: int) -> None:
-        """Give `slot` a row of at least `length` tokens, keeping what it holds. ValueError if it can never fit."""
+    def check_fits(self, slot: int, length: int) -> None:
+        """ValueError if there is no such slot, or none may hold `length` tokens."""
         if not 0 <= slot < self.slots:
             raise ValueError(f"slot {slot} of {self.slots}")
         if length > self.max_length:
             raise ValueError(f"{length} tokens exceed the {self.max_length} that a slot may hold")
+
+    def make_room(self, slot: int, length: int) -> None:
+        """Give `slot` a row of at least `length` tokens, keeping what it holds. ValueError if it can never fit."""
+        self.check_fits(slot, length)
         old = self._places.get(slot)
         if old is not None and old.size_class.length >= length:
             return

@@ -11,11 +11,12 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from engines.local.gguf_architecture import GgufModel
 from engines.local.gguf_reading import GgufFile
@@ -61,20 +62,40 @@ def convert(gguf: Path, *, report: Report, cache: Path | None = None) -> Path:
     result = folder / f"{digest}-{CONVERTER_VERSION}"
     if result.is_dir():
         return result
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{result}.lock"):
-        if result.is_dir():
-            return result
-        for leftover in folder.glob(f"{result.name}.partial-*"):
-            shutil.rmtree(leftover)
-        partial = Path(tempfile.mkdtemp(prefix=f"{result.name}.partial-", dir=folder))
-        try:
-            _write_directory(gguf, partial, report)
-            partial.replace(result)
-        except BaseException:
-            shutil.rmtree(partial)
-            raise
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(result, report):
+            if not result.is_dir():
+                _convert_beside(gguf, result, report)
+    except OSError as error:
+        raise ModelLoadError(f"{gguf.name} can't be converted into {folder} ($XDG_CACHE_HOME): {error}") from error
     return result
+
+
+@contextmanager
+def _locked(result: Path, report: Report) -> Iterator[None]:
+    lock = FileLock(f"{result}.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        report("waiting for another process, which converts this model")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _convert_beside(gguf: Path, result: Path, report: Report) -> None:
+    for leftover in result.parent.glob(f"{result.name}.partial-*"):
+        shutil.rmtree(leftover)
+    partial = Path(tempfile.mkdtemp(prefix=f"{result.name}.partial-", dir=result.parent))
+    try:
+        _write_directory(gguf, partial, report)
+        partial.replace(result)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
 
 
 def _write_directory(gguf: Path, directory: Path, report: Report) -> None:

@@ -10,16 +10,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from engines.local import attention
-from engines.local.conversion import Report, convert, find_default_gguf
+from engines.local.conversion import Report
 from engines.local.linear import pack_linears
 from engines.local.load_error import ModelLoadError
 from engines.local.model_check import check_model
+from engines.local.model_directory import find_directory
 from engines.local.model_parts import embedding_of
 
-__all__ = ["LoadedModel", "ModelLoadError", "load_model"]
+__all__ = ["LoadedModel", "ModelLoadError", "find_directory", "load_model"]
 
-DEFAULT_NAME = "SmolLM2-135M-Instruct"
-HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -84,20 +83,6 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def find_directory(source: str | None, report: Report) -> tuple[Path, str]:
-    """The local directory of the model and its name, after converting or downloading it where needed."""
-    if source is None:
-        return convert(find_default_gguf(), report=report), DEFAULT_NAME
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return path, path.resolve().name
-    if path.suffix == ".gguf" or path.is_file():
-        return convert(path, report=report), path.stem
-    if path.is_absolute() or source.startswith("."):
-        raise ModelLoadError(f"there is no directory {source}")
-    return _fetch(source, report), path.name
-
-
 def read_model(directory: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     """The module, weights read, in evaluation mode; ModelLoadError for what can't run on our attention."""
     transformers_logging: Any = logging
@@ -126,16 +111,6 @@ def end_tokens(model: PreTrainedModel) -> tuple[int, ...]:
         value = getattr(config, "eos_token_id", None)
         ids += [value] if isinstance(value, int) else value or []
     return tuple(dict.fromkeys(ids))
-
-
-def _fetch(name: str, report: Report) -> Path:
-    from huggingface_hub import snapshot_download
-
-    report(f"fetching {name}")
-    try:
-        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{name!r} is no local directory, and was not fetched from the hub: {error}") from error
 
 
 def _cpu_has_bfloat16() -> bool:

@@ -148,7 +148,8 @@ class DecodeRows:
             self._source = self._tokens.new_zeros(end - first).index_copy(0, self._within, self._tokens)
             last_seen = self._positions.new_zeros(end - first).index_copy(0, self._within, self._positions)
         seen = torch.arange(self._length, device=cache.device) <= last_seen[:, None]
-        self._mask = None if bool(seen.all()) else bias(seen, cache.dtype)[:, None, None, :]
+        alike = self._within is None and len({row.position for row in rows}) == 1
+        self._mask = None if alike else bias(seen, cache.dtype)[:, None, None, :]
 
     def attend(
         self,

@@ -52,13 +52,16 @@ class ModelRunner:
 
         Returns the last layer's output [total tokens, hidden], in the order of the spans, and leaves the tokens' keys
         and values in their slots. A span may start before the end of what its slot holds: the rest is forgotten.
-        Raises ValueError for a slot named twice, a span without tokens, one that leaves a gap, or one too long.
+        Raises ValueError for a slot named twice, a span without tokens, one that leaves a gap, or one too long;
+        then nothing has changed.
         """
         if len({span.slot for span in spans}) < len(spans):
             raise ValueError("a slot is named twice in one step")
         for span in spans:
             if not span.token_ids or span.start > self._cache.filled(span.slot):
                 raise ValueError(f"slot {span.slot} can't take {len(span.token_ids)} tokens at {span.start}")
+            self._cache.check_fits(span.slot, span.end)
+        for span in spans:
             self._cache.make_room(span.slot, span.end)
             self._cache.set_filled(span.slot, span.end)
         ids = [token_id for span in spans for token_id in span.token_ids]

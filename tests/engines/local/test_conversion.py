@@ -23,7 +23,6 @@ CONVERT = "\n".join(
         "    print(line, flush=True)",
         "    if fatal and fatal in line:",
         "        os.kill(os.getpid(), signal.SIGKILL)",
-        "print('starting', flush=True)",
         "print(convert(Path(gguf), report=report, cache=Path(cache)))",
     ]
 )
@@ -87,7 +86,7 @@ def test_two_starts_at_once_convert_once(gguf: Path, tmp_path: Path) -> None:
         both = [start(gguf, cache), start(gguf, cache)]
         for process in both:
             assert process.stdout is not None
-            assert process.stdout.readline() == "starting\n"
+            assert process.stdout.readline().startswith("waiting for another process")
     outputs = [process.communicate(timeout=60)[0].splitlines() for process in both]
     assert [lines[-1] for lines in outputs] == [str(cache / place)] * 2
     assert sum(line.startswith("converted in") for lines in outputs for line in lines) == 1
@@ -120,6 +119,12 @@ def test_a_refused_file_leaves_nothing(gguf: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="martian"):
         convert(gguf, report=lambda line: None, cache=tmp_path / "cache")
     assert results(tmp_path / "cache") == []
+
+
+def test_a_cache_that_can_not_be_written_is_named(gguf: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    with pytest.raises(ModelLoadError, match=r"m.gguf can't be converted into .*cache \(\$XDG_CACHE_HOME\)"):
+        convert(gguf, report=lambda line: None, cache=tmp_path / "cache")
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from engines.local.conversion import convert
 from engines.local.load_error import ModelLoadError
 from engines.local.loading import choose_device, choose_dtype, load_model
 from engines.local.runner import ModelRunner, Span
-from tests.engines.local.tiny_models import CONTEXT, VOCABULARY, plain_logits, tiny_config, tiny_model, write_gguf
+from tests.engines.local.tiny_models import CONTEXT, VOCABULARY, plain_logits, tiny_config, tiny_model
 
 
 def quiet(line: str) -> None:
@@ -41,14 +40,6 @@ def test_results_do_not_change_by_loading(directory: Path) -> None:
     torch.testing.assert_close(run.logits(run.hidden_states([Span(0, 0, ids)])), expected, rtol=0, atol=2e-4)
 
 
-def test_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    write_gguf(tmp_path / "small.gguf", tiny_model(tiny_config()))
-    loaded = load_model(str(tmp_path / "small.gguf"), dtype="float32", report=quiet)
-    assert loaded.name == "small"
-    assert loaded.directory == str(convert(tmp_path / "small.gguf", report=quiet))
-
-
 def test_bfloat16(directory: Path) -> None:
     loaded = load_model(str(directory), dtype="bfloat16", device="cpu", report=quiet)
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.bfloat16}
@@ -63,17 +54,13 @@ def test_bfloat16(directory: Path) -> None:
     ("source", "options", "reason"),
     [
         ("/no/such/place", {}, "no directory /no/such/place"),
-        ("./none", {}, "no directory ./none"),
-        ("/no/such.gguf", {}, "is no file"),
-        ("someone/some-model", {}, "'someone/some-model' is no local directory, and was not fetched"),
         (None, {"dtype": "float8"}, "dtype 'float8' is not known; use auto, float32 or bfloat16"),
         (None, {"device": "toaster"}, "device 'toaster' can't be used"),
     ],
 )
 def test_what_can_not_be_loaded_is_refused_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch, source: str | None, options: dict[str, str], reason: str
+    source: str | None, options: dict[str, str], reason: str
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelLoadError) as refusal:
         load_model(source, **options, report=quiet)
     assert reason in str(refusal.value)

@@ -90,8 +90,10 @@ def test_memory_follows_the_tokens_and_is_returned() -> None:
     ids=["empty", "gap", "twice", "no such slot", "too long"],
 )
 def test_impossible_spans_are_refused(spans: list[Span]) -> None:
+    run = runner()
     with pytest.raises(ValueError):
-        runner().hidden_states(spans)
+        run.hidden_states([Span(1, 0, [1]), *spans])
+    assert run.cache_bytes == 0
 
 
 def test_the_context_of_the_model_bounds_the_runner() -> None:
