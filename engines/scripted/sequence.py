@@ -79,6 +79,7 @@ class ScriptedSequence:
         self._sent = 0
         self._verified = 0
         self._rows_left: int | None = None
+        self._meet_stall()
 
     def texts_between(self, start: int, stop: int) -> list[str]:
         """The dictated texts of tokens start .. stop."""
@@ -112,10 +113,18 @@ class ScriptedSequence:
         start, self._sent = self._sent, stop
         if stop > start:
             self._verified += 1
+        if self._faults:
+            self._meet_stall()
         total = stop
         if self._miscounts:
             total += sum(fault.by for fault in self._miscounts if fault.at < stop)
         return Row(self, start, stop, total, stop - self._verified, self._verified, finish, piece)
+
+    def _meet_stall(self) -> None:
+        """Stall as soon as the tokens before it are sent, so that a release that follows them finds it."""
+        if self._faults and self._faults[0].at <= self._sent and isinstance(self._faults[0], Stall):
+            self.take_fault()
+            self.held = True
 
     def obeys_abort(self) -> bool:
         """Whether an abort drops the sequence now; if not, its script says how many rows it still sends."""

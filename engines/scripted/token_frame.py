@@ -88,8 +88,9 @@ def _add_extras(frame: BatchTokenOut, rows: Sequence[Row]) -> None:
         infos = [script.extra_info[place] for place in range(start, stop) if place in script.extra_info]
         if infos:
             frame.extra_info[index] = infos[-1]
-    if any(row.sequence.script.speculative for row in rows):
-        frame.accepted_draft_tokens = [row.accepted for row in rows]
-        frame.verify_steps = [row.verified for row in rows]
+    speculative = [row.sequence.script.speculative for row in rows]
+    if any(speculative):
+        frame.accepted_draft_tokens = [row.accepted * drafts for row, drafts in zip(rows, speculative, strict=True)]
+        frame.verify_steps = [row.verified * drafts for row, drafts in zip(rows, speculative, strict=True)]
     if any(row.sequence.request.continues for row in rows):
         frame.segments = [row.sequence.request.continues for row in rows]
