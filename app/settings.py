@@ -57,56 +57,74 @@ class Settings(BaseSettings):
         frozen=True,
     )
 
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; 0.0.0.0 is every interface.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address to listen on; 0.0.0.0 is every interface."
+    )
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     model: str | None = Field(
-        None, min_length=1, description="Directory, GGUF file or hub name of the model; the small default if unset."
+        default=None,
+        min_length=1,
+        description="Directory, GGUF file or hub name of the model; the small default if unset.",
     )
     served_model_name: str | None = Field(
-        None, min_length=1, description="Name that clients call the model by; its own name if unset."
+        default=None, min_length=1, description="Name that clients call the model by; its own name if unset."
     )
     engine: Annotated[list[str], NoDecode] = Field(
-        Names(["local"]),
+        default=Names(["local"]),
         min_length=1,
         description="Where tokens come from: local, scripted, or the URL of an engine. May be repeated.",
     )
-    dtype: Dtype = Field("auto", description="Number format of the weights.")
+    dtype: Dtype = Field(default="auto", description="Number format of the weights.")
     max_model_len: int | None = Field(
-        None, ge=1, description="Longest sequence in tokens, prompt and output; the model's own limit if unset."
+        default=None, ge=1, description="Longest sequence in tokens, prompt and output; the model's own limit if unset."
     )
     device: str = Field(
-        "auto", min_length=1, description="Where the embedded engine computes: auto, cpu, cuda, cuda:1."
+        default="auto", min_length=1, description="Where the embedded engine computes: auto, cpu, cuda, cuda:1."
     )
     max_running: int = Field(
-        LocalEngineOptions().slots, ge=1, description="Requests that the engine started here works on at once."
+        default=LocalEngineOptions().slots, ge=1, description="Requests that the engine started here works on at once."
     )
     max_waiting: int = Field(
-        LocalEngineOptions().queue_limit, ge=0, description="Requests that may wait in it; over that the answer is 503."
+        default=LocalEngineOptions().queue_limit,
+        ge=0,
+        description="Requests that may wait in it; over that the answer is 503.",
     )
-    scripted_step_ms: float = Field(20.0, ge=0, description="Milliseconds between two steps of the scripted engine.")
+    scripted_step_ms: float = Field(
+        default=20.0, ge=0, description="Milliseconds between two steps of the scripted engine."
+    )
     scripted_file: str | None = Field(
-        None, min_length=1, description="JSON file of scripts for the scripted engine; one text over and over if unset."
+        default=None,
+        min_length=1,
+        description="JSON file of scripts for the scripted engine; one text over and over if unset.",
     )
-    max_logprobs: int = Field(20, ge=0, description="Most alternatives per token that a request may ask for.")
+    max_logprobs: int = Field(default=20, ge=0, description="Most alternatives per token that a request may ask for.")
     logprobs_mode: LogprobsModeName = Field(
-        "raw_logprobs", description="Distribution that logprobs describe: the model's own, or the one sampled from."
+        default="raw_logprobs",
+        description="Distribution that logprobs describe: the model's own, or the one sampled from.",
     )
-    strict: bool = Field(False, description="Refuse requests with unknown fields instead of naming these in a header.")
+    strict: bool = Field(
+        default=False, description="Refuse requests with unknown fields instead of naming these in a header."
+    )
     api_key: SecretStr | None = Field(
-        None, min_length=1, description="Key that clients must send as a bearer token; open if unset."
+        default=None, min_length=1, description="Key that clients must send as a bearer token; open if unset."
     )
-    max_body: Size = Field(Size(32 * 2**20), gt=0, description="Largest request body.")
+    max_body: Size = Field(default=Size(32 * 2**20), gt=0, description="Largest request body.")
     send_timeout: float = Field(
-        30.0, gt=0, description="Seconds that a client may take no data before its request is aborted."
+        default=30.0, gt=0, description="Seconds that a client may take no data before its request is aborted."
     )
-    ping_interval: float = Field(15.0, ge=0, description="Seconds of silence before a comment is sent; 0 is never.")
-    drain_timeout: float = Field(30.0, ge=0, description="Seconds that running requests have to finish after SIGTERM.")
-    timeout_keep_alive: int = Field(120, ge=1, description="Seconds after which an idle connection is closed.")
+    ping_interval: float = Field(
+        default=15.0, ge=0, description="Seconds of silence before a comment is sent; 0 is never."
+    )
+    drain_timeout: float = Field(
+        default=30.0, ge=0, description="Seconds that running requests have to finish after SIGTERM."
+    )
+    timeout_keep_alive: int = Field(default=120, ge=1, description="Seconds after which an idle connection is closed.")
     latency_buckets: Annotated[list[float] | None, NoDecode] = Field(
-        None, description="Bucket edges in seconds, as 0.01,0.1,1, in place of those of every latency histogram."
+        default=None,
+        description="Bucket edges in seconds, as 0.01,0.1,1, in place of those of every latency histogram.",
     )
-    log_format: LogFormat = Field("text", description="How log lines look.")
-    log_level: LogLevel = Field("info", description="Least severe level that is logged.")
+    log_format: LogFormat = Field(default="text", description="How log lines look.")
+    log_level: LogLevel = Field(default="info", description="Least severe level that is logged.")
 
     @field_validator("engine", "latency_buckets", mode="before")
     @classmethod
