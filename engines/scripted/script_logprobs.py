@@ -7,7 +7,7 @@ PIECE = 256
 
 
 class ScriptLogprobs:
-    """The logprobs of one script for one wish, shared by all requests that have both in common.
+    """The logprobs of one script for some top_k and chosen ids, shared by all requests that have these in common.
 
     The output's columns grow as far as they are read. Values depend on the place in the script, so that a cycled
     script repeats them.
@@ -17,7 +17,7 @@ class ScriptLogprobs:
         self.top_k = min(wishes.top_k, vocab_size)
         self.chosen = len(wishes.token_ids)
         self._script = script
-        self._wishes = wishes
+        self._chosen_ids = wishes.token_ids
         self._vocab_size = vocab_size
         self._columns = TokenLogprobs(counts=[], values=[], ranks=[])
 
@@ -27,8 +27,7 @@ class ScriptLogprobs:
         columns, k, chosen = self._columns, self.top_k, self.chosen
         while start < stop:
             at = start % period
-            end = at + stop - start
-            end = min(end, period)
+            end = min(at + stop - start, period)
             if end > len(columns.values):
                 self._grow(end)
             target.values += columns.values[at:end]
@@ -52,18 +51,18 @@ class ScriptLogprobs:
                 ids, values = distribution.top(self.top_k)
                 columns.top_ids += ids
                 columns.top_values += values
-            for chosen_id in self._wishes.token_ids:
+            for chosen_id in self._chosen_ids:
                 columns.chosen_values.append(distribution.value(chosen_id))
                 columns.chosen_ranks.append(distribution.rank(chosen_id))
 
-    def prompt_piece(self, prompt: list[int], start: int) -> PromptLogprobs:
-        """The logprobs of at most 256 prompt positions; that of the first asked position is None."""
-        wishes, values = self._wishes, self._script.values
+    def prompt_piece(self, prompt: list[int], start: int, first: int | None) -> PromptLogprobs:
+        """The logprobs of at most 256 prompt positions; that of `first`, the first asked position, is None."""
+        values, chosen_ids = self._script.values, self._chosen_ids
         piece = PromptLogprobs(
             start=start, token_ids=prompt[start : start + PIECE], values=[], ranks=[], top_k=self.top_k
         )
         for position, token_id in enumerate(piece.token_ids, start):
-            if position == wishes.prompt_start:
+            if position == first:
                 piece.values.append(None)
                 piece.ranks.append(0)
                 continue
@@ -74,8 +73,8 @@ class ScriptLogprobs:
                 ids, top_values = distribution.top(self.top_k)
                 piece.top_ids += ids
                 piece.top_values += top_values
-            piece.chosen_values += [distribution.value(chosen_id) for chosen_id in wishes.token_ids]
-            piece.chosen_ranks += [distribution.rank(chosen_id) for chosen_id in wishes.token_ids]
+            piece.chosen_values += [distribution.value(chosen_id) for chosen_id in chosen_ids]
+            piece.chosen_ranks += [distribution.rank(chosen_id) for chosen_id in chosen_ids]
         return piece
 
 

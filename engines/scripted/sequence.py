@@ -75,6 +75,7 @@ class ScriptedSequence:
             (fault for fault in script.faults if isinstance(fault, Stall | Failure | Death)), key=lambda fault: fault.at
         )
         self._groups = itertools.cycle(script.grouping) if script.grouping else None
+        self._first_position = request.logprobs.prompt_start if request.logprobs is not None else None
         self._pieces = pieces_of(request)
         self._sent = 0
         self._verified = 0
@@ -98,7 +99,7 @@ class ScriptedSequence:
         """The next row: a piece of the prompt's logprobs, the next group of tokens, the finish."""
         start, piece = self._sent, None
         if self._pieces and self.logprobs is not None:
-            piece = self.logprobs.prompt_piece(self.request.prompt_token_ids, self._pieces.pop(0))
+            piece = self.logprobs.prompt_piece(self.request.prompt_token_ids, self._pieces.pop(0), self._first_position)
             if self._pieces:
                 return self._row(start, None, piece)
         end = len(self.token_ids)

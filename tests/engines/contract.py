@@ -135,6 +135,7 @@ class EngineContract(abc.ABC):
         whole = await started.ask(0, LogprobParams(top_k=3, prompt_start=0), prompt=length)
         assert whole.finish == Finish(FinishKind.LENGTH)
         assert whole.token_ids == []
+        check_prompt(whole, started.prompt(length), 0, top_k=3)
         values = [value for piece in answer.prompt for value in piece.values]
         all_values = [value for piece in whole.prompt for value in piece.values]
         assert values[1:] == pytest.approx(all_values[first + 1 :], abs=self.tolerance)
