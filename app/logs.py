@@ -1,10 +1,9 @@
 """Logging for the whole process, as lines for people or as one JSON object a line, on standard error."""
 
+import json
 import logging
 import logging.config
 from typing import Any
-
-import orjson
 
 from app.settings import LogFormat, LogLevel
 
@@ -29,7 +28,7 @@ class JsonFormatter(logging.Formatter):
         entry |= fields
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(entry, default=str).decode()
+        return json.dumps(entry, default=str)
 
 
 class TextFormatter(logging.Formatter):
