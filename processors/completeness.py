@@ -50,11 +50,13 @@ class LogprobCompleteness:
         return piece
 
     def _check_piece(self, piece: PromptLogprobs, wishes: LogprobParams) -> None:
-        numbers = [value for value in piece.values if value is not None]
-        absent = 1 if piece.start == wishes.prompt_start else 0
+        valued = piece.values[1:] if piece.start == wishes.prompt_start else piece.values
+        numbers = [value for value in valued if value is not None]
         if not (
             piece.start == self._position
-            and len(piece.values) == len(piece.ranks) == len(piece.token_ids) == len(numbers) + absent
+            and len(piece.values) == len(piece.ranks) == len(piece.token_ids)
+            and len(numbers) == len(valued)
+            and (valued is piece.values or piece.values[:1] == [None])
             and piece.top_k == wishes.top_k
             and len(piece.top_ids) == len(piece.top_values) == len(numbers) * piece.top_k
             and len(piece.chosen_values) == len(piece.chosen_ranks) == len(numbers) * len(wishes.token_ids)
