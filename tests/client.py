@@ -180,7 +180,7 @@ class RawConnection:
     @classmethod
     async def open(cls, host: str, port: int, *, receive_buffer: int | None = None) -> Self:
         """Connect; a small `receive_buffer` (bytes) makes a reader that is slow to the sender at once."""
-        sock = socket.socket()
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         sock.setblocking(False)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

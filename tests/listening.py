@@ -31,7 +31,8 @@ class Listening(Server):
         )
         super().__init__(config, drain_timeout=drain_timeout)
         self.up = asyncio.Event()
-        self.listener = socket.socket()
+        # asyncio sets TCP_NODELAY only where the protocol is named, as it is in production.
+        self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self.listener.bind(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
 
