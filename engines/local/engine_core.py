@@ -9,6 +9,7 @@ import torch
 from engines.errors import EngineFault, InvalidLogits, Overloaded, RequestError, TailraceError
 from engines.local.logprobs import PositionLogprobs, measure
 from engines.local.request_check import check_request
+from engines.local.row_selection import select_rows
 from engines.local.runner import Span
 from engines.local.sampling import Sampled, Sampler
 from engines.local.scheduler import Piece, Scheduler
@@ -159,8 +160,8 @@ class EngineCore:
             if not wishes:
                 continue
             rows = list(wishes)
-            part = source if len(rows) == len(sequences) else source[rows]
-            for row, position in zip(rows, measure(part, sampled.token_ids[rows], list(wishes.values())), strict=True):
+            logits_part, tokens = select_rows(source, rows), select_rows(sampled.token_ids, rows)
+            for row, position in zip(rows, measure(logits_part, tokens, list(wishes.values())), strict=True):
                 result[row] = position
         return result
 

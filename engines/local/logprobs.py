@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from engines.local.ranking import ranks_of, top_ids
+from engines.local.row_selection import select_rows
 from engines.protocol import LogprobParams
 
 SHARED_TOP_K = 64
@@ -40,17 +41,17 @@ def measure(logits: torch.Tensor, tokens: torch.Tensor, wishes: Sequence[Logprob
         by_chosen[len(wish.token_ids)].append(row)
     for rows in by_width.values():
         _measure_top(
-            _part(logits, rows),
-            _part(totals, rows),
-            _part(tokens, rows),
+            select_rows(logits, rows),
+            select_rows(totals, rows),
+            select_rows(tokens, rows),
             [wishes[row] for row in rows],
             [positions[row] for row in rows],
         )
     for count, rows in by_chosen.items():
         if count:
             _measure_chosen(
-                _part(logits, rows),
-                _part(totals, rows),
+                select_rows(logits, rows),
+                select_rows(totals, rows),
                 [wishes[row] for row in rows],
                 [positions[row] for row in rows],
             )
@@ -92,7 +93,3 @@ def _measure_chosen(
 def _width(top_k: int) -> int:
     """Rows of one width are sorted together: a wish for the whole vocabulary costs no other row anything."""
     return max(SHARED_TOP_K, top_k)
-
-
-def _part(tensor: torch.Tensor, rows: list[int]) -> torch.Tensor:
-    return tensor if len(rows) == len(tensor) else tensor[rows]

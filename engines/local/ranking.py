@@ -7,7 +7,7 @@ maximum, which greedy decoding takes, has rank 1.
 import torch
 
 BLOCK = 64
-COUNTED_RANKS = 16
+COUNTED_RANKS = 128
 
 
 def top_ids(logits: torch.Tensor, k: int) -> torch.Tensor:
@@ -48,10 +48,16 @@ def blocks_of(values: torch.Tensor, fill: float = -torch.inf) -> torch.Tensor:
 
 
 def _count_ranks(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Ranks by counting what is better, [rows]. Comparing into floats sums several times faster than into booleans."""
     values = logits.gather(1, ids.unsqueeze(1))
-    above = (logits > values).sum(-1)
-    earlier = torch.arange(logits.shape[1], device=logits.device) < ids.unsqueeze(1)
-    return 1 + above + ((logits == values) & earlier).sum(-1)
+    marks = torch.empty_like(logits)
+    above = torch.gt(logits, values, out=marks).sum(-1).long()
+    tied = (torch.eq(logits, values, out=marks).sum(-1) > 1).nonzero().squeeze(1)
+    if len(tied):
+        equal = logits[tied] == values[tied]
+        earlier = torch.arange(logits.shape[1], device=logits.device) < ids[tied].unsqueeze(1)
+        above[tied] += (equal & earlier).sum(-1)
+    return 1 + above
 
 
 def _keys(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

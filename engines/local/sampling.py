@@ -12,6 +12,7 @@ import torch
 
 from engines.local.penalties import LogitEdits
 from engines.local.ranking import blocks_of, top_ids
+from engines.local.row_selection import select_rows
 from engines.local.truncation import keep_min_p, keep_top_k, keep_top_p
 from engines.protocol import SamplingParams
 
@@ -75,15 +76,17 @@ class Sampler:
         greedy = [row for row, state in enumerate(states) if state.params.greedy]
         drawn = [row for row, state in enumerate(states) if not state.params.greedy]
         if greedy:
-            tokens[greedy] = top_ids(processed[greedy], 1).squeeze(1)
+            tokens[greedy] = top_ids(select_rows(processed, greedy), 1).squeeze(1)
         if drawn:
             numbers = [torch.rand(1, generator=states[row].generator, dtype=torch.double) for row in drawn]
-            tokens[drawn] = draw(processed[drawn], torch.cat(numbers).to(logits.device))
+            tokens[drawn] = draw(select_rows(processed, drawn), torch.cat(numbers).to(logits.device))
         return Sampled(tokens, finite & processed.amax(-1).isfinite(), processed)
 
 
 def process(logits: torch.Tensor, params: Sequence[SamplingParams], edits: Sequence[LogitEdits]) -> torch.Tensor:
-    """Logits [rows, vocabulary] after every step, as a copy. Greedy rows take no part in temperature and truncation."""
+    """Logits [rows, vocabulary] after every step, themselves if none changes them. Greedy rows are only edited."""
+    if not any(edit.active or _shapes(wish) for edit, wish in zip(edits, params, strict=True)):
+        return logits
     result = logits.clone()
     for row, edit in zip(result, edits, strict=True):
         if edit.active:
@@ -101,11 +104,11 @@ def process(logits: torch.Tensor, params: Sequence[SamplingParams], edits: Seque
 def draw(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Draw one id a row from softmax(logits) by inverting the cumulative distribution over ids.
 
-    logits: float32 [rows, vocabulary]; uniform: float64 [rows] in [0, 1). Sums run in double precision, over blocks
-    first: a token of probability 0 is never drawn.
+    logits: float32 [rows, vocabulary]; uniform: float64 [rows] in [0, 1). Mass is summed over blocks first, the
+    sums run in double precision: a token of probability 0 is never drawn.
     """
     blocked = blocks_of(torch.softmax(logits, -1), 0.0)
-    sums = blocked.sum(-1, dtype=torch.double)
+    sums = blocked.sum(-1).double()
     ends = sums.cumsum(-1)
     wanted = uniform.unsqueeze(1) * ends[:, -1:]
     block = torch.searchsorted(ends, wanted, right=True).clamp(max=ends.shape[1] - 1)
@@ -116,6 +119,11 @@ def draw(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     return (block * blocked.shape[2] + place).squeeze(1).clamp(max=logits.shape[1] - 1)
 
 
+def _shapes(params: SamplingParams) -> bool:
+    """Whether temperature or truncation change the distribution drawn from."""
+    return not params.greedy and (params.temperature, params.top_k, params.top_p, params.min_p) != (1.0, 0, 1.0, 0.0)
+
+
 def _truncate(
     logits: torch.Tensor,
     values: list[Value],
@@ -123,9 +131,8 @@ def _truncate(
     keep: Callable[[torch.Tensor, torch.Tensor], None],
 ) -> None:
     rows = [row for row, value in enumerate(values) if wanted(value)]
-    if len(rows) == len(values):
-        keep(logits, torch.tensor(values, device=logits.device))
-    elif rows:
-        part = logits[rows]
+    if rows:
+        part = select_rows(logits, rows)
         keep(part, torch.tensor([values[row] for row in rows], device=logits.device))
-        logits[rows] = part
+        if part is not logits:
+            logits[rows] = part

@@ -6,7 +6,7 @@ depend on an order of sorting.
 
 import torch
 
-NUCLEUS_TIERS = (256, 4096)
+NUCLEUS_TIERS = (64, 512, 4096)
 
 
 def keep_top_k(logits: torch.Tensor, top_k: torch.Tensor) -> None:
@@ -48,4 +48,4 @@ def _nucleus_cuts(
 
 
 def _cut(logits: torch.Tensor, least: torch.Tensor) -> None:
-    logits.masked_fill_(logits < least, -torch.inf)
+    torch.where(logits < least, logits.new_tensor(-torch.inf), logits, out=logits)
