@@ -20,7 +20,8 @@ class LegacyLogprobs:
     """Renders the object for runs of one choice; keeps the running offset."""
 
     def __init__(self, vocabulary: Vocabulary, *, tokens_as_token_ids: bool = False, offset: int = 0) -> None:
-        self._key = token_id_key if tokens_as_token_ids else vocabulary.key
+        self._vocabulary = vocabulary
+        self._key = token_id_key if tokens_as_token_ids else self._text_key
         self._offset = offset
 
     def render(self, token_ids: Sequence[int], lengths: Sequence[int], logprobs: Logprobs) -> bytes:
@@ -53,16 +54,23 @@ class LegacyLogprobs:
             + b"]}"
         )
 
+    def _text_key(self, token_id: int) -> bytes:
+        """The token's text; its id where the text could be taken for another token's id."""
+        key = self._vocabulary.key(token_id)
+        return token_id_key(token_id) if key.startswith(b'"token_id:') else key
+
     def _alternatives(self, sampled: int, value: bytes, ids: Sequence[int], values: Sequence[bytes]) -> bytes:
         sampled_key = self._key(sampled)
         taken = {sampled_key}
         parts: list[bytes] = []
         for token_id, number in zip(ids, values, strict=True):
+            if token_id == sampled:
+                parts.append(sampled_key + b":" + value)
+                continue
             key = self._key(token_id)
-            if token_id != sampled:
-                if key in taken:
-                    key = token_id_key(token_id)
-                taken.add(key)
+            if key in taken:
+                key = token_id_key(token_id)
+            taken.add(key)
             parts.append(key + b":" + number)
         if sampled not in ids:
             parts.append(sampled_key + b":" + value)
