@@ -1,5 +1,6 @@
 """One answer as a list of tokens with all that belongs to them, its deltas in any grouping, and deltas joined."""
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,25 +47,30 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @st.composite
 def answers(draw: st.DrawFn, *, vocabulary: int, max_size: int = 8, top_k: int | None = None) -> Answer:
-    """Any sequence; alternatives are distinct ids, most likely first, with or without the sampled one."""
+    """Any answer; alternatives are distinct ids, most likely first, with or without the sampled one.
+
+    Values and texts are drawn, and dealt out to the tokens by a seed: a draw for each would be slow.
+    """
     k = draw(st.sampled_from([0, 1, 2, 5])) if top_k is None else top_k
-    chosen = draw(st.integers(0, 2))
-    extras = draw(st.booleans())
+    chosen, extras = draw(st.integers(0, 2)), draw(st.booleans())
+    values, texts = (
+        draw(st.lists(LOGPROBS, min_size=3, max_size=6)),
+        draw(st.lists(NASTY_TEXTS, min_size=1, max_size=4)),
+    )
+    deal = random.Random(draw(st.integers(0, 2**16)))
     tokens = []
     for place in range(draw(st.integers(1, max_size))):
-        ids = draw(st.lists(st.integers(0, vocabulary - 1), min_size=k, max_size=k, unique=True))
-        values = sorted(draw(st.lists(LOGPROBS, min_size=k, max_size=k)), reverse=True)
-        alternatives = list(zip(ids, values, strict=True))
-        likely = st.sampled_from(ids) if ids else st.nothing()
-        sampled = draw(likely | st.integers(0, vocabulary - 1))
+        ids = deal.sample(range(vocabulary), k)
+        alternatives = list(zip(ids, sorted((deal.choice(values) for _ in ids), reverse=True), strict=True))
+        sampled = deal.choice([*ids, deal.randrange(vocabulary)])
         tokens.append(
             Token(
                 id=sampled,
-                text=draw(NASTY_TEXTS),
-                value=dict(alternatives).get(sampled, draw(LOGPROBS)),
-                rank=draw(st.integers(0, 9)),
+                text=deal.choice(texts),
+                value=dict(alternatives).get(sampled, deal.choice(values)),
+                rank=deal.randrange(9),
                 alternatives=alternatives,
-                chosen=[(draw(LOGPROBS), place) for _ in range(chosen)],
+                chosen=[(deal.choice(values), place) for _ in range(chosen)],
                 hidden_state=[float(place)] if extras else [],
                 multi_ids=[place, 0] if extras else [],
             )

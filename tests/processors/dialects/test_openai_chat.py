@@ -1,0 +1,157 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from engines.errors import EngineDied
+from engines.protocol import Finish, FinishKind
+from processors.dialects.openai import OpenAIOptions
+from processors.dialects.openai_chat import ChatRenderer
+from processors.dialects.renderer import PromptView
+from tests.processors.answers import Answer, Token
+from tests.processors.dialects.scenes import (
+    HEAD,
+    Scene,
+    body_of,
+    check_continuous_usage,
+    check_one_finish,
+    check_usage,
+    chunks_of,
+    scenes,
+)
+from tests.processors.dialects.vocabularies import VOCABULARY
+from tests.sse import EventReader
+
+SCENES = scenes(max_prompts=1)
+
+
+def renderer(scene: Scene) -> ChatRenderer:
+    return ChatRenderer(HEAD, VOCABULARY, scene.options, scene.prompts[0], role="assistant")
+
+
+def simple(options: OpenAIOptions, finish: Finish) -> Scene:
+    answer = Answer(tokens=[Token(id=1, text="Hi"), Token(id=2, text="!")], logprobs=False, finish=finish)
+    return Scene(options, [PromptView("p", [1, 2])], [answer], [[[token] for token in answer.tokens]], [0, 0])
+
+
+def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
+    """Each choice as a client joins it."""
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        (part,) = chunk["choices"]
+        delta = part["delta"]
+        choice = choices.setdefault(part["index"], {"index": part["index"], "logprobs": None})
+        message = choice.setdefault("message", {"role": delta.get("role"), "content": "", "refusal": None})
+        message["content"] += delta["content"]
+        if part["logprobs"] is not None:
+            assert part["logprobs"]["refusal"] is None
+            joined = choice["logprobs"] or {"content": [], "refusal": None}
+            choice["logprobs"] = joined | {"content": joined["content"] + part["logprobs"]["content"]}
+        if "token_ids" in part:
+            choice["token_ids"] = choice.get("token_ids", []) + part["token_ids"]
+        choice["finish_reason"] = part["finish_reason"]
+        if part["finish_reason"] is not None:
+            choice["stop_reason"] = part["stop_reason"]
+    return choices
+
+
+@given(SCENES)
+def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene) -> None:
+    body = body_of(renderer(scene), scene)
+    chunks = check_usage(scene, chunks_of(renderer(scene), scene), body)
+    choices = len(scene.answers)
+    check_one_finish(chunks, choices)
+    if scene.options.continuous_usage:
+        check_continuous_usage(scene, chunks[choices:])
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert body["object"] == "chat.completion"
+    joined = join(chunks)
+    assert [joined[index] for index in range(choices)] == body["choices"]
+    assert [chunk.get("prompt_token_ids") for chunk in chunks[:1]] == [body.get("prompt_token_ids")]
+    assert not any("prompt_token_ids" in chunk for chunk in chunks[1:])
+
+
+@given(SCENES)
+def test_each_choice_opens_with_its_role_and_names_it_once(scene: Scene) -> None:
+    chunks = chunks_of(renderer(scene), scene)
+    choices = len(scene.answers)
+    assert [chunk["choices"][0]["index"] for chunk in chunks[:choices]] == list(range(choices))
+    assert [chunk["choices"][0]["delta"] for chunk in chunks[:choices]] == [
+        {"role": "assistant", "content": ""}
+    ] * choices
+    assert not any("role" in choice["delta"] for chunk in chunks[choices:] for choice in chunk["choices"])
+
+
+@given(SCENES)
+def test_law_3_a_choice_has_as_many_ids_as_entries_as_tokens(scene: Scene) -> None:
+    for choice, answer in zip(body_of(renderer(scene), scene)["choices"], scene.answers, strict=True):
+        assert (choice["logprobs"] is not None) == (scene.options.logprobs_mode is not None)
+        if choice["logprobs"] is not None:
+            assert len(choice["logprobs"]["content"]) == len(answer.tokens)
+            assert {len(entry["top_logprobs"]) for entry in choice["logprobs"]["content"]} == {answer.top_k}
+        if scene.options.return_token_ids:
+            assert choice["token_ids"] == [token.id for token in answer.tokens]
+
+
+def test_the_finish_rides_on_the_chunk_of_the_last_token() -> None:
+    scene = simple(OpenAIOptions(), Finish(FinishKind.STOP, matched=2))
+    choices = [chunk["choices"][0] for chunk in chunks_of(renderer(scene), scene)]
+    assert choices == [
+        {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None},
+        {"index": 0, "delta": {"content": "Hi"}, "logprobs": None, "finish_reason": None},
+        {"index": 0, "delta": {"content": "!"}, "logprobs": None, "finish_reason": "stop", "stop_reason": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason", "stop_reason"),
+    [
+        (Finish(FinishKind.STOP), "stop", None),
+        (Finish(FinishKind.STOP, matched=0), "stop", 0),
+        (Finish(FinishKind.STOP, matched="</s"), "stop", "</s"),
+        (Finish(FinishKind.LENGTH), "length", None),
+    ],
+)
+def test_finish_and_stop_reason(finish: Finish, reason: str, stop_reason: str | int | None) -> None:
+    scene = simple(OpenAIOptions(), finish)
+    (choice,) = body_of(renderer(scene), scene)["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == (reason, stop_reason)
+
+
+def test_the_whole_body() -> None:
+    scene = simple(OpenAIOptions(return_token_ids=True), Finish(FinishKind.LENGTH))
+    assert body_of(renderer(scene), scene) == {
+        "id": HEAD.id,
+        "object": "chat.completion",
+        "created": HEAD.created,
+        "model": HEAD.model,
+        "system_fingerprint": HEAD.fingerprint,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hi!", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "length",
+                "stop_reason": None,
+                "token_ids": [1, 2],
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 3,
+            "completion_tokens": 2,
+            "total_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+        "prompt_token_ids": [1, 2],
+    }
+
+
+def test_law_7_an_error_is_an_event_and_then_the_end_mark() -> None:
+    scene = simple(OpenAIOptions(include_usage=True), Finish(FinishKind.STOP))
+    rendering = renderer(scene)
+    reader = EventReader()
+    events = list(reader.feed(rendering.start() + rendering.error(EngineDied("gone\u0085"))))
+    reader.close()
+    assert events[1].json["error"]["code"] == "engine_died"
+    assert events[1].json["error"]["message"] == "gone\u0085"
+    assert [event.done for event in events] == [False, False, True]

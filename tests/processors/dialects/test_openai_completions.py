@@ -1,0 +1,155 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.errors import EngineDied
+from engines.protocol import Finish, FinishKind
+from processors.dialects.openai import OpenAIOptions
+from processors.dialects.openai_completions import CompletionsRenderer
+from processors.dialects.renderer import PromptView
+from tests.processors.answers import Answer, Token, deltas_of
+from tests.processors.dialects.scenes import (
+    HEAD,
+    Scene,
+    body_of,
+    check_continuous_usage,
+    check_one_finish,
+    check_usage,
+    chunks_of,
+    scenes,
+)
+from tests.processors.dialects.vocabularies import VOCABULARY
+from tests.sse import EventReader
+
+SCENES = scenes(max_prompts=2)
+
+
+def renderer(scene: Scene, *, echo: bool = False) -> CompletionsRenderer:
+    return CompletionsRenderer(HEAD, VOCABULARY, scene.options, scene.prompts, echo=echo)
+
+
+def simple(text: str = "a", finish: Finish | None = None) -> Scene:
+    answer = Answer(tokens=[Token(id=ord("a"), text=text)], logprobs=False, finish=finish or Finish(FinishKind.STOP))
+    return Scene(OpenAIOptions(), [PromptView("p", [1, 2])], [answer], [[answer.tokens]], [0])
+
+
+def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
+    """Each choice as a client joins it: texts and lists are appended, the last reason counts."""
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        (part,) = chunk["choices"]
+        choice = choices.setdefault(part["index"], {"index": part["index"], "text": "", "logprobs": None})
+        choice["text"] += part["text"]
+        if part["logprobs"] is not None:
+            columns = choice["logprobs"] = choice["logprobs"] or {name: [] for name in part["logprobs"]}
+            for name, column in part["logprobs"].items():
+                columns[name] += column
+        if "token_ids" in part:
+            choice["token_ids"] = choice.get("token_ids", []) + part["token_ids"]
+        if "prompt_token_ids" in part:
+            assert "prompt_token_ids" not in choice
+            choice["prompt_token_ids"] = part["prompt_token_ids"]
+        choice |= {"finish_reason": part["finish_reason"], "stop_reason": part["stop_reason"]}
+    return choices
+
+
+@given(SCENES, st.booleans())
+def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene, echo: bool) -> None:
+    body = body_of(renderer(scene, echo=echo), scene)
+    chunks = check_usage(scene, chunks_of(renderer(scene, echo=echo), scene), body)
+    check_one_finish(chunks, len(scene.answers))
+    if scene.options.continuous_usage:
+        check_continuous_usage(scene, chunks)
+    assert {chunk["object"] for chunk in chunks} == {body["object"]} == {"text_completion"}
+    joined = join(chunks)
+    assert [joined[index] for index in range(len(scene.answers))] == body["choices"]
+
+
+@given(SCENES, st.booleans())
+def test_law_3_a_choice_has_as_many_ids_as_entries_as_tokens(scene: Scene, echo: bool) -> None:
+    for choice, answer in zip(body_of(renderer(scene, echo=echo), scene)["choices"], scene.answers, strict=True):
+        assert (choice["logprobs"] is not None) == (scene.options.logprobs_mode is not None)
+        if choice["logprobs"] is not None:
+            assert {len(column) for column in choice["logprobs"].values()} == {len(answer.tokens)}
+        if scene.options.return_token_ids:
+            assert choice["token_ids"] == [token.id for token in answer.tokens]
+
+
+@given(SCENES, st.booleans())
+def test_law_4_the_text_between_two_offsets_is_the_tokens_own(scene: Scene, echo: bool) -> None:
+    """Under echo the prompt starts at 0."""
+    for choice, answer in zip(body_of(renderer(scene, echo=echo), scene)["choices"], scene.answers, strict=True):
+        if choice["logprobs"] is not None:
+            offsets = choice["logprobs"]["text_offset"]
+            ends = [*offsets[1:], len(choice["text"])]
+            texts = [choice["text"][start:end] for start, end in zip(offsets, ends, strict=True)]
+            assert texts == [token.text for token in answer.tokens]
+
+
+@given(SCENES)
+def test_echo_gives_the_prompt_before_the_first_text_of_each_choice(scene: Scene) -> None:
+    for index, choice in enumerate(body_of(renderer(scene, echo=True), scene)["choices"]):
+        prompt = scene.prompts[index // scene.options.samples]
+        assert choice["text"] == prompt.text + "".join(token.text for token in scene.answers[index].tokens)
+
+
+def test_the_shape_of_a_chunk() -> None:
+    (chunk,) = chunks_of(renderer(simple()), simple())
+    assert chunk == {
+        "id": HEAD.id,
+        "object": "text_completion",
+        "created": HEAD.created,
+        "model": HEAD.model,
+        "system_fingerprint": HEAD.fingerprint,
+        "choices": [{"index": 0, "text": "a", "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason", "stop_reason"),
+    [
+        (Finish(FinishKind.STOP), "stop", None),
+        (Finish(FinishKind.STOP, matched=0), "stop", 0),
+        (Finish(FinishKind.STOP, matched="\u2029é"), "stop", "\u2029é"),
+        (Finish(FinishKind.LENGTH), "length", None),
+    ],
+)
+def test_finish_and_stop_reason(finish: Finish, reason: str, stop_reason: str | int | None) -> None:
+    (choice,) = body_of(renderer(simple(finish=finish)), simple(finish=finish))["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == (reason, stop_reason)
+
+
+def test_usage_counts_each_prompt_once_in_whatever_order_the_choices_end() -> None:
+    """PR-07."""
+    answers = [Answer(tokens=[Token(id=1)], logprobs=False, prompt_tokens=p, cached_tokens=p - 1) for p in (4, 4, 7, 7)]
+    options = OpenAIOptions(include_usage=True, samples=2)
+    prompts = [PromptView("p", [1]), PromptView("q", [2])]
+    usages = []
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        scene = Scene(options, prompts, answers, [[answer.tokens] for answer in answers], order)
+        usages.append(chunks_of(renderer(scene), scene)[-1]["usage"])
+    assert usages == [usages[0]] * 3
+    assert (usages[0]["prompt_tokens"], usages[0]["completion_tokens"]) == (11, 4)
+    assert usages[0]["prompt_tokens_details"] == {"cached_tokens": 9}
+
+
+def test_law_7_an_error_is_an_event_and_then_the_end_mark() -> None:
+    """After three chunks; no usage, and nothing like success."""
+    scene = Scene(OpenAIOptions(include_usage=True), [PromptView("p", [1])], [], [], [])
+    rendering = renderer(scene)
+    answer = Answer(tokens=[Token(id=1, text="x")] * 4, logprobs=False)
+    deltas = deltas_of(answer, [[token] for token in answer.tokens])[:3]
+    reader = EventReader()
+    events = [event for delta in deltas for event in reader.feed(rendering.delta(0, delta))]
+    error, done = reader.feed(rendering.error(EngineDied("the engine\u2028died")))
+    reader.close()
+    assert [event.json["choices"][0]["finish_reason"] for event in events] == [None] * 3
+    assert error.json["error"] == {
+        "message": "the engine\u2028died",
+        "type": "server_error",
+        "param": None,
+        "code": "engine_died",
+    }
+    assert done.done
