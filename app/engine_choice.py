@@ -36,7 +36,12 @@ def make_local(settings: Settings) -> EngineClient:
     """The embedded engine, in a process of its own."""
     from engines.local.client import LocalEngine
 
-    options = LocalEngineOptions(
+    return LocalEngine(local_options(settings), on_progress=log.info)
+
+
+def local_options(settings: Settings) -> LocalEngineOptions:
+    """What the settings say to the embedded engine."""
+    return LocalEngineOptions(
         model=settings.model,
         dtype=settings.dtype,
         device=settings.device,
@@ -44,7 +49,6 @@ def make_local(settings: Settings) -> EngineClient:
         slots=settings.max_running,
         queue_limit=settings.max_waiting,
     )
-    return LocalEngine(options, on_progress=log.info)
 
 
 def make_scripted(settings: Settings) -> EngineClient:
