@@ -45,7 +45,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self._tokenizer = await loop.run_in_executor(None, TextTokenizer.load, info.tokenizer, info.vocab_size)
         self._input = InputProcessor(self._tokenizer, info, max_logprobs=self._max_logprobs)
-        self._meter.set_engine_up(info.engine_id, True)
+        self._meter.set_engine_up(info.engine_id, self._engine.state is EngineState.READY)
 
     @property
     def info(self) -> EngineInfo:
