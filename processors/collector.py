@@ -82,18 +82,18 @@ class Collector:
             self._told = True
             self._sink.fail(self._error)
 
-    async def ready(self) -> None:
-        """Wait until there is something to take. Raises the request's error if there is nothing before it."""
+    async def ready(self) -> Delta:
+        """Wait until there is something to take, and show it. Raises the request's error if nothing is before it."""
         while self._pending is None:
             if self._error is not None:
                 raise self._error
             await self._change()
+        return self._pending
 
     async def get(self) -> Delta:
         """Wait for what has come since the last call, merged. Raises the request's error after the last delta."""
-        await self.ready()
-        assert self._pending is not None
-        delta, self._pending = self._pending, None
+        delta = await self.ready()
+        self._pending = None
         return delta.settle()
 
     async def whole(self) -> Delta:

@@ -32,11 +32,13 @@ class InputProcessor:
         """
         arrival = time.monotonic()
         if request.logprobs is not None:
-            self._check_logprobs(request.logprobs)
+            self._check_logprobs(request.logprobs, request.logprobs_field)
         self._check_sampling(request.sampling)
         if request.priority and not self._info.capabilities.priority:
             raise UnsupportedFeature(f"Engine {self._info.engine_id} has no priorities.", param="priority")
         text, token_ids = await self._tokenize(request)
+        if request.logprobs is not None:
+            _check_prompt_start(request.logprobs, len(token_ids))
         sampling = self._sampling(request.sampling, len(token_ids))
         return PreparedRequest(
             engine_request=EngineRequest(
@@ -97,7 +99,7 @@ class InputProcessor:
             param="prompt",
         )
 
-    def _check_logprobs(self, wishes: LogprobParams) -> None:
+    def _check_logprobs(self, wishes: LogprobParams, field: str) -> None:
         capabilities = self._info.capabilities
         engine = f"Engine {self._info.engine_id}"
         if not capabilities.token_logprobs:
@@ -106,9 +108,9 @@ class InputProcessor:
         if capabilities.max_top_logprobs is not None:
             limits.append(capabilities.max_top_logprobs)
         limit = min(limits)
-        if wishes.top_k > limit:
+        if not 0 <= wishes.top_k <= limit:
             raise InvalidValue(
-                f"{wishes.top_k} logprobs a position were asked for, at most {limit} are allowed.", param="logprobs"
+                f"{wishes.top_k} logprobs a position were asked for, 0 to {limit} are allowed.", param=field
             )
         if wishes.token_ids and not capabilities.chosen_logprobs:
             raise UnsupportedFeature(f"{engine} gives no logprobs of chosen ids.", param="logprob_token_ids")
@@ -148,3 +150,12 @@ class InputProcessor:
             if getattr(sampling, name) != getattr(neutral, name) and name not in self._info.capabilities.sampling:
                 raise UnsupportedFeature(f"Engine {self._info.engine_id} can't do {name}.", param=name)
         return sampling
+
+
+def _check_prompt_start(wishes: LogprobParams, prompt_tokens: int) -> None:
+    start = wishes.prompt_start
+    if start is not None and not 0 <= start <= prompt_tokens:
+        raise InvalidValue(
+            f"Prompt logprobs were asked for from position {start} of a prompt of {prompt_tokens} tokens.",
+            param="prompt_logprobs",
+        )

@@ -55,12 +55,13 @@ class SamplingWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to be answered once."""
+    """One prompt to be answered once. logprobs_field: what the dialect calls the number of alternatives."""
 
     prompt: Prompt
     sampling: SamplingWishes
     text: TextParams = TextParams()
     logprobs: LogprobParams | None = None
+    logprobs_field: str = "logprobs"
     stream: bool = False
     priority: int = 0
 

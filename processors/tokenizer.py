@@ -4,10 +4,9 @@ Truncation and padding stay off for good: as arguments they would change the sha
 """
 
 import asyncio
-import copy
+import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any
 
 import jinja2
@@ -25,24 +24,18 @@ _INLINE_CHARACTERS = 2000
 class TextTokenizer:
     """Owns one tokenizer; safe to use from the loop and from its own threads at once."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, vocab_size: int | None = None) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, vocabulary: Vocabulary) -> None:
         self._hub_tokenizer = tokenizer
-        backend: Tokenizer = copy.deepcopy(tokenizer.backend_tokenizer)
-        backend.no_truncation()
-        backend.no_padding()
-        self.backend = backend
-        self.vocabulary = Vocabulary(backend, vocab_size)
+        self.backend: Tokenizer = tokenizer.backend_tokenizer
+        self.vocabulary = vocabulary
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
 
     @classmethod
     def load(cls, source: str, vocab_size: int | None = None) -> "TextTokenizer":
         """Load from a model directory or a hub name. EngineUnavailable if there is no fast tokenizer."""
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        if not isinstance(tokenizer, PreTrainedTokenizerFast):
-            raise EngineUnavailable(f"The tokenizer of {source} has no fast form.")
-        return cls(tokenizer, vocab_size)
+        return cls(*_load(source, vocab_size))
 
-    @cached_property
+    @functools.cached_property
     def chat_template(self) -> str | None:
         """The model's chat template in Jinja, None without one."""
         template = self._hub_tokenizer.chat_template
@@ -92,3 +85,14 @@ class TextTokenizer:
     def close(self) -> None:
         """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(source: str, vocab_size: int | None) -> tuple[PreTrainedTokenizerFast, Vocabulary]:
+    """Tokenizer and tables; several gateways of one process share them, since nothing changes them after this."""
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise EngineUnavailable(f"The tokenizer of {source} has no fast form.")
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return tokenizer, Vocabulary(tokenizer.backend_tokenizer, vocab_size)

@@ -87,8 +87,8 @@ def piece_bytes(piece: str, family: DecoderFamily) -> bytes:
     """
     if family.byte_level:
         alphabet = byte_alphabet()
-        if all(character in alphabet for character in piece):
-            return bytes(alphabet[character] for character in piece)
+        if alphabet.keys() >= set(piece):
+            return bytes([alphabet[character] for character in piece])
         return piece.encode()
     if family.byte_fallback and (match := _BYTE_PIECE.fullmatch(piece)):
         return bytes([int(match[1], 16)])

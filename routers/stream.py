@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import anyio
+import msgspec
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
@@ -100,7 +101,8 @@ class EventStream(EventSourceResponse):
     async def _stream_response(self, send: Send) -> None:
         await self._watching.wait()
         async with self._gateway.open(self._requests) as self._collectors:
-            await first_ready(self._collectors)
+            for first in await first_ready(self._collectors):
+                raise_if_aborted(first)
             self._ended = asyncio.get_running_loop().create_future()
             try:
                 await self._run(send)
@@ -131,9 +133,9 @@ class EventStream(EventSourceResponse):
         if self._writer.busy:
             return False
         self._silent = False
-        if delta.finish is not None and delta.finish.kind is FinishKind.ABORT:
-            self.fail(Aborted(delta.finish.message or "The request was aborted."))
-            return True
+        aborted = delta.finish if delta.finish is not None and delta.finish.kind is FinishKind.ABORT else None
+        if aborted is not None:
+            delta = msgspec.structs.replace(delta, finish=None)
         try:
             event = self._renderer.delta(index, delta)
         except Exception:
@@ -141,6 +143,8 @@ class EventStream(EventSourceResponse):
             self.fail(InternalFault("The answer could not be rendered."))
             return True
         self._writer.write(event)
+        if aborted is not None:
+            self.fail(Aborted(aborted.message or "The request was aborted."))
         if delta.finish is not None:
             self._open_choices -= 1
             if self._open_choices == 0:
@@ -192,16 +196,20 @@ class EventStream(EventSourceResponse):
         self._end(None)
 
 
-async def first_ready(collectors: Sequence[Collector]) -> None:
-    """Wait until one of the collectors has something to take. Raises the error of one that failed first."""
+def raise_if_aborted(delta: Delta) -> None:
+    """Aborted if the engine ended the request so, and nothing of it came before."""
+    if delta.finish is not None and delta.finish.kind is FinishKind.ABORT and not delta.completion_tokens:
+        raise Aborted(delta.finish.message or "The request was aborted.")
+
+
+async def first_ready(collectors: Sequence[Collector]) -> list[Delta]:
+    """Wait until collectors have something to take, and show it. Raises the error of one that failed first."""
     if len(collectors) == 1:
-        await collectors[0].ready()
-        return
+        return [await collectors[0].ready()]
     tasks = [asyncio.ensure_future(collector.ready()) for collector in collectors]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        return [task.result() for task in done]
     finally:
         for task in tasks:
             task.cancel()

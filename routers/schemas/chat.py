@@ -70,6 +70,8 @@ class ChatCompletionRequest(OpenAIRequest):
         "parallel_tool_calls", "reasoning_effort", "verbosity", "include_reasoning",
     }  # fmt: skip
 
+    LOGPROBS_FIELD: ClassVar[str] = "top_logprobs"
+
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None

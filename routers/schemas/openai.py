@@ -35,6 +35,7 @@ class OpenAIRequest(BaseModel):
 
     UNSUPPORTED: known fields that are refused by name unless they hold one of the listed neutral values.
     INFORMATIVE: known fields without an effect on the answer here; they are reported as ignored.
+    LOGPROBS_FIELD: the field that holds the number of alternatives.
     """
 
     model_config = ConfigDict(strict=True, extra="allow", arbitrary_types_allowed=True)
@@ -67,6 +68,8 @@ class OpenAIRequest(BaseModel):
         "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
         "prompt_cache_retention", "request_id", "rid", "session_id", "length_penalty",
     })  # fmt: skip
+
+    LOGPROBS_FIELD: ClassVar[str] = "logprobs"
 
     model: str | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -198,6 +201,7 @@ class OpenAIRequest(BaseModel):
                 min_tokens=self.min_tokens or 0,
             ),
             logprobs=logprobs,
+            logprobs_field=self.LOGPROBS_FIELD,
             stream=bool(self.stream),
             priority=self.priority or 0,
         )

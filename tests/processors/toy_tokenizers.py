@@ -7,7 +7,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from processors.tokenizer import TextTokenizer
-from processors.vocabulary import byte_alphabet
+from processors.vocabulary import Vocabulary
+from processors.vocabulary import Vocabulary, byte_alphabet
 
 FAMILY = "👨‍👩‍👧"
 TEXTS = ["the", " the", " and", "你好", "漢", "🌟", "👩", "\u200d", "é", "e\u0301", "\u2028", "\n\n"]
@@ -95,7 +96,7 @@ def hub(tokenizer: Tokenizer, *, chat_template: str | None = CHAT_TEMPLATE) -> P
 
 def text_tokenizer(tokenizer: Tokenizer, *, chat_template: str | None = CHAT_TEMPLATE) -> TextTokenizer:
     """The tokenizer as the processors own it."""
-    return TextTokenizer(hub(tokenizer, chat_template=chat_template))
+    return TextTokenizer(hub(tokenizer, chat_template=chat_template), Vocabulary(tokenizer))
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
