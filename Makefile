@@ -43,8 +43,11 @@ format: $(TEST)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Threads of OpenMP that wait by sleeping: the tests run several processes on few cores.
+test: export OMP_WAIT_POLICY ?= PASSIVE
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m benchmarks.gateway --smoke
 
 bench: $(TEST)
 	$(BIN)/python -m benchmarks.gateway $(ARGS)
