@@ -78,7 +78,7 @@ class TextTokenizer:
                 continue_final_message=prompt.continue_final_message,
                 **prompt.template_kwargs,
             )
-        except (jinja2.TemplateError, ValueError, TypeError, KeyError) as error:
+        except (jinja2.TemplateError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
             raise InvalidValue(f"The chat template refused the messages: {error}", param="messages") from error
         return str(rendered)
 

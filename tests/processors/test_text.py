@@ -131,6 +131,14 @@ def test_the_stop_token_counts_and_is_hidden() -> None:
     assert stream().feed([ord("a"), ord("b")], matched) == TextPiece("a", 2, [1, 0])
 
 
+def test_a_known_stop_token_is_hidden_wherever_the_engine_puts_the_finish() -> None:
+    texts = TextStream(TableDetokenizer(VOCABULARY), PLAIN, [ord("b")])
+    assert texts.feed([*b"ab"], None) == TextPiece("a", 2, [1, 0])
+    assert texts.feed([], EOS) == TextPiece("", 0, [])
+    shown = TextStream(TableDetokenizer(VOCABULARY), TextParams(include_stop=True), [ord("b")])
+    assert shown.feed([*b"ab"], None).text == "ab"
+
+
 def test_the_stop_token_shows_where_stops_are_included() -> None:
     params = TextParams(include_stop=True)
     assert stream(params).feed([ord("a"), ord("b")], EOS) == TextPiece("ab", 2, [1, 1])

@@ -7,7 +7,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from processors.tokenizer import TextTokenizer
-from processors.vocabulary import Vocabulary
 from processors.vocabulary import Vocabulary, byte_alphabet
 
 FAMILY = "👨‍👩‍👧"
