@@ -60,7 +60,7 @@ def make_scripted(settings: Settings) -> EngineClient:
     from transformers import AutoConfig
 
     from engines.local.load_error import ModelLoadError
-    from engines.local.loading import find_directory
+    from engines.local.model_directory import find_directory
     from engines.scripted.engine import ScriptedEngine
 
     try:

@@ -7,11 +7,12 @@ import asyncio
 import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jinja2
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from engines.errors import EngineUnavailable, InvalidValue, UnsupportedFeature
 from processors.request import ChatPrompt
@@ -90,7 +91,13 @@ class TextTokenizer:
 @functools.lru_cache(maxsize=4)
 def _load(source: str, vocab_size: int | None) -> tuple[PreTrainedTokenizerFast, Vocabulary]:
     """Tokenizer and tables; several gateways of one process share them, since nothing changes them after this."""
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    if (Path(source) / "tokenizer.json").is_file():
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
+    else:
+        # Imports torch: seconds and memory that a ready tokenizer.json does without.
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(source)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise EngineUnavailable(f"The tokenizer of {source} has no fast form.")
     tokenizer.backend_tokenizer.no_truncation()
