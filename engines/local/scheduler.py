@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from engines.local.sequence import Key, Sequence
 
+LEFT_IN_QUEUE = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -60,6 +62,7 @@ class Scheduler:
     def remove(self, key: Key) -> Sequence | None:
         """Take a sequence out, wherever it is; its slot is free again. None if it isn't here."""
         if (waiting := self._waiting.pop(key, None)) is not None:
+            self._forget_removed()
             return waiting
         if (running := self._running.pop(key, None)) is not None:
             heapq.heappush(self._free, running.slot)
@@ -88,3 +91,10 @@ class Scheduler:
                 del self._waiting[key]
                 sequence.slot = heapq.heappop(self._free)
                 self._running[key] = sequence
+
+    def _forget_removed(self) -> None:
+        """Rid the queue of the sequences that left it, once they are most of it."""
+        if len(self._queue) > 2 * len(self._waiting) + LEFT_IN_QUEUE:
+            here = {sequence.arrival for sequence in self._waiting.values()}
+            self._queue = [entry for entry in self._queue if entry[1] in here]
+            heapq.heapify(self._queue)

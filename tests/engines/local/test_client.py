@@ -15,6 +15,7 @@ import zmq
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engines.errors import EngineUnavailable
+from engines.local import worker_process, worker_session
 from engines.local.client import LocalEngine
 from engines.local.options import LocalEngineOptions
 from engines.local.wire import Hello, Submit, decode_to_gateway, encode
@@ -175,6 +176,24 @@ async def test_a_gateway_that_vanishes_takes_its_requests_along(options: LocalEn
         assert max(frame.running for frame in heard.frames) >= 1
         engine.submit(greedy("x", [5], 3))
         await heard.until(lambda: heard.finishes)
+    finally:
+        await engine.close()
+
+
+async def test_a_worker_that_hangs_is_replaced(options: LocalEngineOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_session, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(worker_session, "SILENCE_SECONDS", 3.0)
+    monkeypatch.setattr(worker_process, "STOP_SECONDS", 0.2)
+    heard = Recorder()
+    engine = LocalEngine(options)
+    await engine.start(heard)
+    try:
+        hanging = engine.pid
+        assert hanging is not None
+        os.kill(hanging, signal.SIGSTOP)
+        await heard.until(lambda: len(heard.ups) == 2)
+        assert [reason for _, reason in heard.downs] == ["the engine does not answer"]
+        assert not psutil.pid_exists(hanging)
     finally:
         await engine.close()
 

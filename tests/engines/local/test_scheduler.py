@@ -1,3 +1,5 @@
+import pickle
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,6 +78,17 @@ def test_equal_ids_of_two_gateways_are_two_sequences() -> None:
     assert (B, "x") in scheduler
     assert (A, "x") not in scheduler
     assert scheduler.remove((A, "x")) is None
+
+
+def test_requests_that_leave_the_queue_leave_nothing_in_it() -> None:
+    scheduler = Scheduler(slots=1, queue_limit=1000, prefill_tokens=10)
+    scheduler.add(sequence(0))
+    scheduler.plan()
+    before = len(pickle.dumps(scheduler))
+    for arrival in range(2, 5000):
+        scheduler.add(sequence(arrival))
+        scheduler.remove((A, str(arrival)))
+    assert len(pickle.dumps(scheduler)) < before + 10_000
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "plan", "remove", "again"]), st.integers(0, 11)), max_size=60))
