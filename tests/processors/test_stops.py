@@ -106,6 +106,10 @@ def test_a_stop_string_overlaps_itself() -> None:
     assert read("ababac", ["abac"]) == Reading("ab", "abac", 6)
 
 
+def test_a_stop_string_may_overlap_one_that_min_tokens_passed_over() -> None:
+    assert read(["aa", "a"], ["aa"], armed_from=1) == Reading("a", "aa", 3)
+
+
 def test_include_stop_keeps_the_stop_string_and_nothing_after_it() -> None:
     assert read(["one tw", "o three"], ["two"], include_stop=True) == Reading("one two", "two", 7)
 
