@@ -28,6 +28,7 @@ from benchmarks.load_client import LoadResult
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_TIMEOUT = 120.0
+_RUN_TIMEOUT = 300.0
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -130,7 +131,7 @@ def load(port: int, pid: int, case: Case, streams: int) -> tuple[LoadResult, flo
         body.flush()
         command = [sys.executable, "-m", "benchmarks.load_client", str(port), case.path, body.name, str(streams)]
         before = cpu_seconds(pid)
-        done = subprocess.run(command, capture_output=True, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=_RUN_TIMEOUT)
         used = cpu_seconds(pid) - before
     return msgspec.json.decode(done.stdout, type=LoadResult), used
 

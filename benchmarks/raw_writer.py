@@ -7,6 +7,7 @@ Prints a line once it listens. It reads a request's head and body by length and 
 
 import asyncio
 import sys
+from typing import cast
 
 import uvloop
 
@@ -28,8 +29,7 @@ class Writer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Begin the stream once the request is there."""
