@@ -33,7 +33,7 @@ class InputProcessor:
         arrival = time.monotonic()
         if request.logprobs is not None:
             self._check_logprobs(request.logprobs, request.logprobs_field)
-        self._check_sampling(request.sampling)
+        self._check_sampling(request.sampling, request.max_tokens_field)
         if request.priority and not self._info.capabilities.priority:
             raise UnsupportedFeature(f"Engine {self._info.engine_id} has no priorities.", param="priority")
         text, token_ids = await self._tokenize(request)
@@ -57,25 +57,25 @@ class InputProcessor:
     async def _tokenize(self, request: GenerationRequest) -> tuple[str | None, list[int]]:
         prompt = request.prompt
         if isinstance(prompt, TokenPrompt):
-            self.check_token_ids(prompt.token_ids, "prompt")
-            self._check_length(len(prompt.token_ids))
+            self.check_token_ids(prompt.token_ids, prompt.field)
+            self._check_length(len(prompt.token_ids), prompt.field)
             return None, prompt.token_ids
         if isinstance(prompt, ChatPrompt):
             text = await self._tokenizer.render_chat(prompt)
-            token_ids = await self.encode(text, add_special_tokens=False)
+            token_ids = await self.encode(text, add_special_tokens=False, field=prompt.field)
         else:
             text = prompt.text
             token_ids = await self.encode(text, add_special_tokens=prompt.add_special_tokens)
-        self._check_length(len(token_ids))
+        self._check_length(len(token_ids), prompt.field)
         return text, token_ids
 
-    async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    async def encode(self, text: str, *, add_special_tokens: bool, field: str = "prompt") -> list[int]:
         """Token ids of a prompt. A text that can't fit the context is refused before it is tokenized."""
         vocabulary = self._tokenizer.vocabulary
         if vocabulary.exact:
             at_least = len(text) // vocabulary.longest_token
             if at_least > self._info.max_model_len:
-                raise self._too_long(f"at least {at_least}")
+                raise self._too_long(f"at least {at_least}", field)
         return await self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     def check_token_ids(self, token_ids: list[int], param: str) -> None:
@@ -86,17 +86,17 @@ class InputProcessor:
                 f"Token id {wrong} is outside the vocabulary of {self._info.vocab_size} ids.", param=param
             )
 
-    def _check_length(self, prompt_tokens: int) -> None:
+    def _check_length(self, prompt_tokens: int, field: str) -> None:
         if prompt_tokens == 0:
-            raise InvalidValue("The prompt must not be empty.", param="prompt")
+            raise InvalidValue("The prompt must not be empty.", param=field)
         if prompt_tokens >= self._info.max_model_len:
-            raise self._too_long(str(prompt_tokens))
+            raise self._too_long(str(prompt_tokens), field)
 
-    def _too_long(self, tokens: str) -> ContextLengthExceeded:
+    def _too_long(self, tokens: str, field: str) -> ContextLengthExceeded:
         return ContextLengthExceeded(
             f"This model's maximum context length is {self._info.max_model_len} tokens, of which at least one must be "
             f"left for the answer. The prompt has {tokens} tokens. Please shorten it.",
-            param="prompt",
+            param=field,
         )
 
     def _check_logprobs(self, wishes: LogprobParams, field: str) -> None:
@@ -120,17 +120,19 @@ class InputProcessor:
         if wishes.mode not in capabilities.logprobs_modes:
             raise UnsupportedFeature(f"{engine} does not give {wishes.mode.value}.", param="logprobs_mode")
 
-    def _check_sampling(self, wishes: SamplingWishes) -> None:
+    def _check_sampling(self, wishes: SamplingWishes, max_tokens_field: str) -> None:
         self.check_token_ids(list(wishes.logit_bias), "logit_bias")
         self.check_token_ids(list(wishes.stop_token_ids), "stop_token_ids")
         if wishes.max_tokens is not None and wishes.max_tokens > self._info.max_model_len:
             raise InvalidValue(
-                f"max_tokens is {wishes.max_tokens}, more than the model's context of {self._info.max_model_len}.",
-                param="max_tokens",
+                f"{max_tokens_field} is {wishes.max_tokens}, more than the model's context of "
+                f"{self._info.max_model_len}.",
+                param=max_tokens_field,
             )
         if wishes.max_tokens is not None and wishes.min_tokens > wishes.max_tokens:
             raise InvalidValue(
-                f"min_tokens is {wishes.min_tokens}, more than max_tokens, {wishes.max_tokens}.", param="min_tokens"
+                f"min_tokens is {wishes.min_tokens}, more than {max_tokens_field}, {wishes.max_tokens}.",
+                param="min_tokens",
             )
 
     def _sampling(self, wishes: SamplingWishes, prompt_tokens: int) -> SamplingParams:

@@ -1,6 +1,6 @@
 """A dialect-neutral generation request: what the routers make of a body, and the input processor of it."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -11,6 +11,8 @@ from processors.text import TextParams
 class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """Messages for the model's chat template."""
 
+    field: ClassVar[str] = "messages"
+
     messages: list[dict[str, Any]]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -20,12 +22,16 @@ class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
 class TextPrompt(msgspec.Struct, frozen=True):
     """A text to be tokenized."""
 
+    field: ClassVar[str] = "prompt"
+
     text: str
     add_special_tokens: bool = True
 
 
 class TokenPrompt(msgspec.Struct, frozen=True):
     """Ready token ids; never decoded and encoded again."""
+
+    field: ClassVar[str] = "prompt"
 
     token_ids: list[int]
 
@@ -55,13 +61,17 @@ class SamplingWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to be answered once. logprobs_field: what the dialect calls the number of alternatives."""
+    """One prompt to be answered once.
+
+    logprobs_field, max_tokens_field: what the client calls the number of alternatives and the limit.
+    """
 
     prompt: Prompt
     sampling: SamplingWishes
     text: TextParams = TextParams()
     logprobs: LogprobParams | None = None
     logprobs_field: str = "logprobs"
+    max_tokens_field: str = "max_tokens"
     stream: bool = False
     priority: int = 0
 

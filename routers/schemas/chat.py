@@ -82,6 +82,11 @@ class ChatCompletionRequest(OpenAIRequest):
         """max_completion_tokens, or its older name; the rest of the context without either."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
+    @property
+    def limit_field(self) -> str:
+        """Name of the field that token_limit comes from."""
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
     def read_prompt(self) -> ChatPrompt:
         """The conversation for the chat template."""
         return ChatPrompt(messages=[message.template_message(place) for place, message in enumerate(self.messages)])

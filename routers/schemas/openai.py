@@ -156,6 +156,11 @@ class OpenAIRequest(BaseModel):
         """max_tokens, None for the rest of the context."""
         return self.max_tokens
 
+    @property
+    def limit_field(self) -> str:
+        """Name of the field that token_limit comes from."""
+        return "max_tokens"
+
     def mode(self, default: LogprobsMode) -> LogprobsMode:
         """Raw or processed logprobs, by request or else by setting."""
         return default if self.logprobs_mode is None else LogprobsMode(self.logprobs_mode)
@@ -202,6 +207,7 @@ class OpenAIRequest(BaseModel):
             ),
             logprobs=logprobs,
             logprobs_field=self.LOGPROBS_FIELD,
+            max_tokens_field=self.limit_field,
             stream=bool(self.stream),
             priority=self.priority or 0,
         )

@@ -156,7 +156,17 @@ async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(monkeypa
         ContextLengthExceeded, "prompt", TextPrompt("x" * longest * (CONTEXT + 1)), inputs
     )
     prompt = ChatPrompt(messages=[{"role": "user", "content": "x" * longest * (CONTEXT + 1)}])
-    await refused(ContextLengthExceeded, "prompt", prompt, inputs)
+    await refused(ContextLengthExceeded, "messages", prompt, inputs)
+
+
+async def test_law_10_fields_are_called_what_the_client_calls_them() -> None:
+    prompt = ChatPrompt(messages=[{"role": "user", "content": "the " * CONTEXT}])
+    await refused(ContextLengthExceeded, "messages", prompt)
+    wishes = SamplingWishes(max_tokens=CONTEXT + 1)
+    message = await refused(
+        InvalidValue, "max_completion_tokens", sampling=wishes, max_tokens_field="max_completion_tokens"
+    )
+    assert message.startswith("max_completion_tokens is")
 
 
 async def test_a_text_that_may_fit_is_tokenized_whatever_its_length() -> None:
