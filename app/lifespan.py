@@ -14,6 +14,7 @@ from app.version import VERSION
 from engines.errors import EngineUnavailable
 from engines.protocol import EngineClient, LogprobsMode
 from processors.gateway import Gateway
+from processors.limits import Limits
 from routers.service import RouteOptions, Service
 
 logger = logging.getLogger("tailrace.lifespan")
@@ -42,7 +43,7 @@ def lifespan_of(settings: Settings, metrics: Metrics, make_engine: Callable[[], 
     async def lifespan(app: FastAPI) -> AsyncIterator[LifespanState]:
         with failures_told():
             engine = await asyncio.to_thread(make_engine)
-        gateway = Gateway(engine, meter=metrics, max_logprobs=settings.max_logprobs)
+        gateway = make_gateway(settings, engine, metrics)
         try:
             with failures_told():
                 await gateway.start()
@@ -68,6 +69,20 @@ def failures_told() -> Iterator[None]:
         raise
 
 
+def make_gateway(settings: Settings, engine: EngineClient, metrics: Metrics) -> Gateway:
+    """The gateway before an engine, bounded as the settings say."""
+    return Gateway(
+        engine,
+        meter=metrics,
+        limits=Limits(
+            max_logprobs=settings.max_logprobs,
+            max_logprob_entries=settings.max_logprob_entries,
+            max_scoring_requests=settings.max_scoring_requests,
+        ),
+        skip_tokenizer=settings.skip_tokenizer_init,
+    )
+
+
 def make_service(settings: Settings, gateway: Gateway) -> Service:
     """What the routes get to know of a started gateway and of the settings."""
     return Service(
@@ -79,6 +94,7 @@ def make_service(settings: Settings, gateway: Gateway) -> Service:
             ping_interval=settings.ping_interval,
             logprobs_mode=LogprobsMode(settings.logprobs_mode),
             strict=settings.strict,
+            incremental=settings.incremental_streaming_output,
         ),
     )
 

@@ -11,6 +11,7 @@ from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validato
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, NoDecode, SettingsConfigDict, SettingsError
 
 from engines.local.options import LocalEngineOptions
+from processors.limits import Limits
 
 ENV_PREFIX = "TAILRACE_"
 
@@ -97,7 +98,27 @@ class Settings(BaseSettings):
         min_length=1,
         description="JSON file of scripts for the scripted engine; one text over and over if unset.",
     )
-    max_logprobs: int = Field(default=20, ge=0, description="Most alternatives per token that a request may ask for.")
+    max_logprobs: int = Field(
+        default=Limits().max_logprobs,
+        ge=-1,
+        description="Most alternatives per token that a request may ask for; -1 is the whole vocabulary.",
+    )
+    max_logprob_entries: int = Field(
+        default=Limits().max_logprob_entries,
+        ge=1,
+        description="Most logprob values of one sequence: positions times values a position.",
+    )
+    max_scoring_requests: int = Field(
+        default=Limits().max_scoring_requests,
+        ge=1,
+        description="Requests at once that may want logprobs of their prompts; over that the answer is 429.",
+    )
+    skip_tokenizer_init: bool = Field(
+        default=False, description="Raw-token mode: no tokenizer, /generate takes and gives token ids only."
+    )
+    incremental_streaming_output: bool = Field(
+        default=False, description="Streams of /generate bring what is new instead of all that came so far."
+    )
     logprobs_mode: LogprobsModeName = Field(
         default="raw_logprobs",
         description="Distribution that logprobs describe: the model's own, or the one sampled from.",

@@ -6,30 +6,51 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
-from engines.errors import Draining, EngineDied, EngineUnavailable, TailraceError
+from engines.errors import (
+    Draining,
+    EngineDied,
+    EngineUnavailable,
+    RateLimited,
+    TailraceError,
+    UnsupportedFeature,
+)
 from engines.protocol import EngineClient, EngineInfo, EngineState, Frame
 from processors.collector import Collector
 from processors.detokenizer import Detokenizer, TableDetokenizer, WindowDetokenizer
 from processors.input import InputProcessor
+from processors.limits import Limits
 from processors.meter import NO_METER, Meter
 from processors.output import OutputProcessor
 from processors.request import PreparedRequest
 from processors.state import RequestState
 from processors.text import TextStream
 from processors.tokenizer import TextTokenizer
+from processors.vocabulary import Vocabulary
 
 log = logging.getLogger("tailrace.gateway")
 
 
 class Gateway:
-    """One engine's front: hears its frames, hands out collectors, drains in order."""
+    """One engine's front: hears its frames, hands out collectors, drains in order.
 
-    def __init__(self, engine: EngineClient, *, meter: Meter = NO_METER, max_logprobs: int = 20) -> None:
+    In raw-token mode (skip_tokenizer) there is no tokenizer: prompts are token ids, and answers have no text.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        *,
+        meter: Meter = NO_METER,
+        limits: Limits | None = None,
+        skip_tokenizer: bool = False,
+    ) -> None:
         self._engine = engine
         self._meter = meter
-        self._max_logprobs = max_logprobs
+        self._limits = limits or Limits()
+        self._skip_tokenizer = skip_tokenizer
+        self._scoring = 0
         self._output = OutputProcessor(meter, engine.abort)
         self._output.on_idle = self._note_idle
         self._tokenizer: TextTokenizer | None = None
@@ -42,9 +63,10 @@ class Gateway:
         """Start the engine and load its tokenizer. EngineUnavailable if the engine can't be had."""
         await self._engine.start(self)
         info = self._engine.info
-        loop = asyncio.get_running_loop()
-        self._tokenizer = await loop.run_in_executor(None, TextTokenizer.load, info.tokenizer, info.vocab_size)
-        self._input = InputProcessor(self._tokenizer, info, max_logprobs=self._max_logprobs)
+        if not self._skip_tokenizer:
+            loop = asyncio.get_running_loop()
+            self._tokenizer = await loop.run_in_executor(None, TextTokenizer.load, info.tokenizer, info.vocab_size)
+        self._input = InputProcessor(self._tokenizer, info, self._limits)
         self._meter.set_engine_up(info.engine_id, self._engine.state is EngineState.READY)
 
     @property
@@ -54,10 +76,17 @@ class Gateway:
 
     @property
     def tokenizer(self) -> TextTokenizer:
-        """The model's tokenizer."""
+        """The model's tokenizer; UnsupportedFeature in raw-token mode."""
+        if self._skip_tokenizer:
+            raise UnsupportedFeature("The server runs without a tokenizer: send token ids to /generate.")
         if self._tokenizer is None:
             raise EngineUnavailable("The engine is starting.", retry_after=1)
         return self._tokenizer
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The tables of token texts; None in raw-token mode."""
+        return None if self._skip_tokenizer else self.tokenizer.vocabulary
 
     @property
     def input(self) -> InputProcessor:
@@ -85,18 +114,38 @@ class Gateway:
     async def open(self, requests: Sequence[PreparedRequest]) -> AsyncIterator[list[Collector]]:
         """Submit requests that live and die together; yields one collector each, in order.
 
-        Draining or EngineUnavailable where nothing is taken now. What has not ended when the context is left, by an
+        Draining or EngineUnavailable where nothing is taken now, RateLimited where too many others have their prompts
+        scored. What has not ended when the context is left, by an
         error or a cancellation too, is aborted.
         """
         if self.draining:
             raise Draining("The server is shutting down.", retry_after=1)
         states = [self._state(request) for request in requests]
+        with self._scoring_place(requests):
+            try:
+                self._submit(states, requests)
+                yield [state.collector for state in states]
+            finally:
+                for state in states:
+                    self._output.cancel(state, "left")
+
+    @contextlib.contextmanager
+    def _scoring_place(self, requests: Sequence[PreparedRequest]) -> Iterator[None]:
+        """Take one of the places for requests that want logprobs of their prompts."""
+        wishes = [request.engine_request.logprobs for request in requests]
+        if all(wish is None or wish.prompt_start is None for wish in wishes):
+            yield
+            return
+        if self._scoring >= self._limits.max_scoring_requests:
+            raise RateLimited(
+                f"{self._scoring} requests have their prompts scored, the most at once (--max-scoring-requests).",
+                retry_after=1,
+            )
+        self._scoring += 1
         try:
-            self._submit(states, requests)
-            yield [state.collector for state in states]
+            yield
         finally:
-            for state in states:
-                self._output.cancel(state, "left")
+            self._scoring -= 1
 
     def _submit(self, states: Sequence[RequestState], requests: Sequence[PreparedRequest]) -> None:
         for state, request in zip(states, requests, strict=True):
@@ -140,8 +189,8 @@ class Gateway:
         """Take note that the engine takes requests again."""
         log.info("engine %s is up: %s on %s, %s", info.engine_id, info.model, info.device, info.dtype)
         self._meter.set_engine_up(info.engine_id, True)
-        if self._tokenizer is not None:
-            self._input = InputProcessor(self._tokenizer, info, max_logprobs=self._max_logprobs)
+        if self._input is not None:
+            self._input = InputProcessor(self._tokenizer, info, self._limits)
 
     def _note_idle(self) -> None:
         self._idle.set()
@@ -160,9 +209,17 @@ class Gateway:
             arrival=request.arrival,
         )
 
-    def _detokenizer(self, request: PreparedRequest) -> Detokenizer:
-        tokenizer = self.tokenizer
-        hidden = tokenizer.vocabulary.special if request.text.skip_special_tokens else frozenset()
-        if tokenizer.vocabulary.exact:
-            return TableDetokenizer(tokenizer.vocabulary, hidden=hidden)
-        return WindowDetokenizer(tokenizer.backend, request.engine_request.prompt_token_ids, hidden=hidden)
+    def _detokenizer(self, request: PreparedRequest) -> Detokenizer | None:
+        if self._skip_tokenizer:
+            return None
+        prompt = request.engine_request.prompt_token_ids
+        return detokenizer_of(self.tokenizer, prompt, skip_special=request.text.skip_special_tokens)
+
+
+def detokenizer_of(tokenizer: TextTokenizer, prefix: Sequence[int] = (), *, skip_special: bool) -> Detokenizer:
+    """A cursor for one sequence's text, by tables where the vocabulary allows it; `prefix` are the ids before."""
+    vocabulary = tokenizer.vocabulary
+    hidden = vocabulary.special if skip_special else frozenset()
+    if vocabulary.exact:
+        return TableDetokenizer(vocabulary, hidden=hidden)
+    return WindowDetokenizer(tokenizer.backend, prefix, hidden=hidden)

@@ -1,29 +1,57 @@
 """Requests on their way down: prompt to token ids, every value checked, so that no engine sees what it can't take."""
 
+import asyncio
 import time
 import uuid
+from collections.abc import Sequence
 
 import msgspec
 
 from engines.errors import ContextLengthExceeded, InvalidValue, UnsupportedFeature
 from engines.protocol import EngineInfo, EngineRequest, LogprobParams, SamplingParams
+from processors.fanout import samples_of
+from processors.limits import Limits
 from processors.request import (
     ChatPrompt,
     GenerationRequest,
     PreparedRequest,
+    Prompt,
     SamplingWishes,
     TokenPrompt,
 )
 from processors.tokenizer import TextTokenizer
 
+_PROMPTS_A_TURN = 16
+
+
+WHOLE_VOCABULARY = -1
+"""As a number of alternatives: all of them, where the operator allows it."""
+
 
 class InputProcessor:
-    """Turns neutral requests into engine requests for one engine. `max_logprobs` caps alternatives a position."""
+    """Turns neutral requests into engine requests for one engine. Without a tokenizer prompts must be token ids."""
 
-    def __init__(self, tokenizer: TextTokenizer, info: EngineInfo, *, max_logprobs: int = 20) -> None:
+    def __init__(self, tokenizer: TextTokenizer | None, info: EngineInfo, limits: Limits | None = None) -> None:
         self._tokenizer = tokenizer
         self._info = info
-        self._max_logprobs = max_logprobs
+        self._limits = limits or Limits()
+
+    @property
+    def _texts(self) -> TextTokenizer:
+        if self._tokenizer is None:
+            raise UnsupportedFeature("The server runs without a tokenizer; send token ids.", param="prompt")
+        return self._tokenizer
+
+    async def prepare_all(
+        self, request: GenerationRequest, prompts: Sequence[Prompt], samples: int
+    ) -> list[PreparedRequest]:
+        """Prepare the request for each prompt, `samples` times: in the order prompt x samples + sample."""
+        prepared: list[PreparedRequest] = []
+        for number, prompt in enumerate(prompts):
+            if number % _PROMPTS_A_TURN == _PROMPTS_A_TURN - 1:
+                await asyncio.sleep(0)
+            prepared += samples_of(await self.prepare(msgspec.structs.replace(request, prompt=prompt)), samples)
+        return prepared
 
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
         """Check and tokenize.
@@ -31,22 +59,26 @@ class InputProcessor:
         InvalidValue, UnsupportedFeature, ContextLengthExceeded name the field at fault.
         """
         arrival = time.monotonic()
-        if request.logprobs is not None:
-            self._check_logprobs(request.logprobs, request.logprobs_field)
+        wishes = request.logprobs
+        if wishes is not None:
+            if wishes.top_k == WHOLE_VOCABULARY and self._limits.max_logprobs == WHOLE_VOCABULARY:
+                wishes = msgspec.structs.replace(wishes, top_k=self._info.vocab_size)
+            self._check_logprobs(wishes, request.logprobs_field)
         self._check_sampling(request.sampling, request.max_tokens_field)
         if request.priority and not self._info.capabilities.priority:
             raise UnsupportedFeature(f"Engine {self._info.engine_id} has no priorities.", param="priority")
         text, token_ids = await self._tokenize(request)
-        if request.logprobs is not None:
-            _check_prompt_start(request.logprobs, len(token_ids))
         sampling = self._sampling(request.sampling, len(token_ids))
+        if wishes is not None:
+            self._check_entries(wishes, len(token_ids), sampling.max_tokens, request.logprobs_field)
         return PreparedRequest(
             engine_request=EngineRequest(
                 id=uuid.uuid4().hex,
                 prompt_token_ids=token_ids,
                 sampling=sampling,
-                logprobs=request.logprobs,
+                logprobs=wishes,
                 priority=request.priority,
+                return_hidden_states=request.return_hidden_states,
             ),
             text=request.text,
             stream=request.stream,
@@ -61,7 +93,7 @@ class InputProcessor:
             self._check_length(len(prompt.token_ids), prompt.field)
             return None, prompt.token_ids
         if isinstance(prompt, ChatPrompt):
-            text = await self._tokenizer.render_chat(prompt)
+            text = await self._texts.render_chat(prompt)
             token_ids = await self.encode(text, add_special_tokens=False, field=prompt.field)
         else:
             text = prompt.text
@@ -71,12 +103,12 @@ class InputProcessor:
 
     async def encode(self, text: str, *, add_special_tokens: bool, field: str = "prompt") -> list[int]:
         """Token ids of a prompt. A text that can't fit the context is refused before it is tokenized."""
-        vocabulary = self._tokenizer.vocabulary
+        vocabulary = self._texts.vocabulary
         if vocabulary.exact:
             at_least = len(text) // vocabulary.longest_token
             if at_least > self._info.max_model_len:
                 raise self._too_long(f"at least {at_least}", field)
-        return await self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return await self._texts.encode(text, add_special_tokens=add_special_tokens)
 
     def check_token_ids(self, token_ids: list[int], param: str) -> None:
         """InvalidValue unless all ids lie in the model's vocabulary."""
@@ -104,7 +136,9 @@ class InputProcessor:
         engine = f"Engine {self._info.engine_id}"
         if not capabilities.token_logprobs:
             raise UnsupportedFeature(f"{engine} gives no logprobs.", param="logprobs")
-        limits = [self._max_logprobs, self._info.vocab_size]
+        limits = [self._info.vocab_size]
+        if self._limits.max_logprobs != WHOLE_VOCABULARY:
+            limits.append(self._limits.max_logprobs)
         if capabilities.max_top_logprobs is not None:
             limits.append(capabilities.max_top_logprobs)
         limit = min(limits)
@@ -115,10 +149,30 @@ class InputProcessor:
         if wishes.token_ids and not capabilities.chosen_logprobs:
             raise UnsupportedFeature(f"{engine} gives no logprobs of chosen ids.", param="logprob_token_ids")
         self.check_token_ids(list(wishes.token_ids), "logprob_token_ids")
+        if len(set(wishes.token_ids)) != len(wishes.token_ids):
+            raise InvalidValue("An id was asked for twice.", param="logprob_token_ids")
         if wishes.prompt_start is not None and not capabilities.prompt_logprobs:
             raise UnsupportedFeature(f"{engine} gives no prompt logprobs.", param="prompt_logprobs")
         if wishes.mode not in capabilities.logprobs_modes:
             raise UnsupportedFeature(f"{engine} does not give {wishes.mode.value}.", param="logprobs_mode")
+
+    def _check_entries(self, wishes: LogprobParams, prompt_tokens: int, max_tokens: int, field: str) -> None:
+        """Hold positions and values a position against each other: their product is what an answer may weigh."""
+        start = prompt_tokens if wishes.prompt_start is None else wishes.prompt_start
+        if not 0 <= start <= prompt_tokens:
+            raise InvalidValue(
+                f"Prompt logprobs were asked for from position {start} of a prompt of {prompt_tokens} tokens.",
+                param="prompt_logprobs",
+            )
+        positions = prompt_tokens - start + max_tokens
+        entries = positions * (1 + wishes.top_k + len(wishes.token_ids))
+        if entries > self._limits.max_logprob_entries:
+            raise InvalidValue(
+                f"Logprobs of {positions} positions with {wishes.top_k + len(wishes.token_ids)} alternatives each are "
+                f"{entries} values; at most {self._limits.max_logprob_entries} are allowed (--max-logprob-entries). "
+                "Ask for fewer alternatives or a smaller max_tokens.",
+                param=field,
+            )
 
     def _check_sampling(self, wishes: SamplingWishes, max_tokens_field: str) -> None:
         self.check_token_ids(list(wishes.logit_bias), "logit_bias")
@@ -152,12 +206,3 @@ class InputProcessor:
             if getattr(sampling, name) != getattr(neutral, name) and name not in self._info.capabilities.sampling:
                 raise UnsupportedFeature(f"Engine {self._info.engine_id} can't do {name}.", param=name)
         return sampling
-
-
-def _check_prompt_start(wishes: LogprobParams, prompt_tokens: int) -> None:
-    start = wishes.prompt_start
-    if start is not None and not 0 <= start <= prompt_tokens:
-        raise InvalidValue(
-            f"Prompt logprobs were asked for from position {start} of a prompt of {prompt_tokens} tokens.",
-            param="prompt_logprobs",
-        )

@@ -61,12 +61,12 @@ class SamplingWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to be answered once.
+    """One prompt to be answered once. logprobs_field: what the dialect calls the number of alternatives.
 
-    logprobs_field, max_tokens_field: what the client calls the number of alternatives and the limit.
+    A request for several prompts leaves `prompt` empty until it is prepared for each of them.
     """
 
-    prompt: Prompt
+    prompt: Prompt = TokenPrompt([])
     sampling: SamplingWishes
     text: TextParams = TextParams()
     logprobs: LogprobParams | None = None
@@ -74,6 +74,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens_field: str = "max_tokens"
     stream: bool = False
     priority: int = 0
+    return_hidden_states: bool = False
 
 
 class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,13 +17,11 @@ async def create_chat_completion(request: Request, service: ServiceDep) -> Respo
     body = parse(ChatCompletionRequest, await read_json(request))
     ignored = body.ignored(strict=service.options.strict)
     model = service.check_model(body.model)
-    logprobs = body.logprob_params(service.options.logprobs_mode)
-    prepared = await service.gateway.input.prepare(body.generation(body.read_prompt(), logprobs))
-    renderer = ChatRenderer(
-        service.head(f"chatcmpl-{prepared.engine_request.id}", model),
-        service.gateway.tokenizer.vocabulary,
-        body.answer_options(logprobs),
-        prompt_view(service, prepared, with_text=False),
-        role="assistant",
-    )
-    return answer(service, [prepared], renderer, ignored_header(ignored))
+    vocabulary = service.gateway.tokenizer.vocabulary
+    options = body.answer_options(service.options.logprobs_mode)
+    generation = body.generation(body.wishes(options))
+    prepared = await service.gateway.input.prepare_all(generation, [body.read_prompt()], options.samples)
+    head = service.head(f"chatcmpl-{prepared[0].engine_request.id}", model)
+    prompt = prompt_view(service, prepared[0], text=False)
+    renderer = ChatRenderer(head, vocabulary, options, prompt, role="assistant")
+    return answer(service, prepared, renderer, ignored_header(ignored))

@@ -13,17 +13,18 @@ router = APIRouter(tags=["openai"])
 
 @router.post("/v1/completions", openapi_extra=body_schema(CompletionRequest))
 async def create_completion(request: Request, service: ServiceDep) -> Response:
-    """Continue a text or a list of token ids."""
+    """Continue texts or lists of token ids."""
     body = parse(CompletionRequest, await read_json(request))
     ignored = body.ignored(strict=service.options.strict)
+    body.check()
     model = service.check_model(body.model)
-    logprobs = body.logprob_params(service.options.logprobs_mode)
-    prepared = await service.gateway.input.prepare(body.generation(body.read_prompt(), logprobs))
-    renderer = CompletionsRenderer(
-        service.head(f"cmpl-{prepared.engine_request.id}", model),
-        service.gateway.tokenizer.vocabulary,
-        body.answer_options(logprobs),
-        [prompt_view(service, prepared, with_text=bool(body.echo))],
-        echo=bool(body.echo),
-    )
-    return answer(service, [prepared], renderer, ignored_header(ignored))
+    vocabulary = service.gateway.tokenizer.vocabulary
+    options = body.answer_options(service.options.logprobs_mode)
+    generation = body.generation(body.wishes(options))
+    prepared = await service.gateway.input.prepare_all(generation, body.read_prompts(), options.samples)
+    echo = bool(body.echo)
+    scored = echo and options.logprobs is not None
+    prompts = [prompt_view(service, each, text=echo, lengths=scored) for each in prepared[:: options.samples]]
+    head = service.head(f"cmpl-{prepared[0].engine_request.id}", model)
+    renderer = CompletionsRenderer(head, vocabulary, options, prompts, echo=echo)
+    return answer(service, prepared, renderer, ignored_header(ignored))

@@ -1,4 +1,4 @@
-"""What the generation routes share: from a checked request to its answer."""
+"""What the generation routes share: from checked requests to their answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +7,8 @@ from fastapi import Response
 from pydantic import BaseModel
 
 from processors.dialects.renderer import PromptView, Renderer
+from processors.echo import visible_lengths
+from processors.gateway import detokenizer_of
 from processors.request import PreparedRequest
 from routers.answer import WholeAnswer
 from routers.service import Service
@@ -22,13 +24,20 @@ def answer(
     return WholeAnswer(service.gateway, requests, renderer, headers)
 
 
-def prompt_view(service: Service, prepared: PreparedRequest, *, with_text: bool) -> PromptView:
-    """The prompt as answers show it: the given text, or of ids their decode with special tokens."""
+def prompt_view(service: Service, prepared: PreparedRequest, *, text: bool, lengths: bool = False) -> PromptView:
+    """The prompt as answers show it, with its text and the places of its tokens if they are needed.
+
+    The text is the given one, or of token ids their decode with special tokens.
+    """
     token_ids = prepared.engine_request.prompt_token_ids
-    if not with_text:
+    if not text:
         return PromptView("", token_ids)
-    text = prepared.prompt_text
-    return PromptView(service.gateway.tokenizer.decode(token_ids) if text is None else text, token_ids)
+    tokenizer = service.gateway.tokenizer
+    shown = tokenizer.decode(token_ids) if prepared.prompt_text is None else prepared.prompt_text
+    if not lengths:
+        return PromptView(shown, token_ids)
+    detokenizer = detokenizer_of(tokenizer, skip_special=False)
+    return PromptView(shown, token_ids, visible_lengths(shown, token_ids, detokenizer, tokenizer.vocabulary.special))
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:

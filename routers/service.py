@@ -15,13 +15,14 @@ from processors.gateway import Gateway
 class RouteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Operator's settings that the routes need. Times are seconds; ping_interval 0 switches pings off.
 
-    strict: unknown request fields are refused instead of reported.
+    strict: unknown request fields are refused instead of reported. incremental: streams of /generate bring what is new.
     """
 
     send_timeout: float = 30.0
     ping_interval: float = 15.0
     logprobs_mode: LogprobsMode = LogprobsMode.RAW
     strict: bool = False
+    incremental: bool = False
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,15 +1,18 @@
-"""What OpenAI's completions and chat answers have in common: head, finish, usage, end, error."""
+"""What OpenAI's completions and chat answers have in common: head, finish, foreign logprobs, usage, end, error."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from engines.errors import TailraceError
-from engines.protocol import Finish, LogprobsMode
+from engines.protocol import Finish, LogprobParams, LogprobsMode
 from processors.delta import Delta
+from processors.dialects.foreign_logprobs import LogprobFormat, RankedBlock, TupleBlock
 from processors.dialects.openai_errors import error_body
+from processors.dialects.positions import Shown
 from processors.dialects.renderer import AnswerHead
 from processors.dialects.usage import usage_of
+from processors.dialects.vllm_logprobs import RankedLogprobs
 from processors.json_text import dump, dump_text
 from processors.vocabulary import Vocabulary
 
@@ -17,14 +20,41 @@ DONE = b"data: [DONE]\n\n"
 
 
 class OpenAIOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asked of its answer. logprobs_mode: None without logprobs; samples: choices a prompt."""
+    """What a request asked of its answer.
+
+    logprobs: alternatives to show at each generated token, None without logprobs; prompt_logprobs: the same of vLLM's
+    block for the prompt; chosen: ids shown instead of the likeliest; mode: what all of them describe.
+    samples: sequences generated for a prompt, shown: how many of them are shown, the likeliest ones.
+    """
 
     include_usage: bool = False
     continuous_usage: bool = False
     return_token_ids: bool = False
     tokens_as_token_ids: bool = False
-    logprobs_mode: LogprobsMode | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    chosen: tuple[int, ...] = ()
+    logprob_format: LogprobFormat = LogprobFormat.OPENAI
+    mode: LogprobsMode = LogprobsMode.RAW
     samples: int = 1
+    shown_samples: int = 1
+
+    @property
+    def any_logprobs(self) -> bool:
+        """Whether the answer has logprobs of any kind."""
+        return self.logprobs is not None or self.prompt_logprobs is not None
+
+    def wishes(self, *, prompt_start: int | None, ranked: bool) -> LogprobParams | None:
+        """What the engine is asked for: once the most that any block shows. `ranked`: samples are compared."""
+        if not self.any_logprobs and prompt_start is None and not ranked:
+            return None
+        counts = (self.logprobs or 0, self.prompt_logprobs or 0)
+        return LogprobParams(
+            top_k=self.prompt_logprobs or 0 if self.chosen else max(counts),
+            token_ids=self.chosen,
+            prompt_start=prompt_start,
+            mode=self.mode,
+        )
 
 
 def finish_json(finish: Finish | None) -> tuple[bytes, bytes]:
@@ -39,6 +69,7 @@ class OpenAIRenderer:
 
     object_name = ""
     chunk_name = ""
+    reports_aborts = False
 
     def __init__(self, head: AnswerHead, vocabulary: Vocabulary, options: OpenAIOptions, choices: int) -> None:
         self.vocabulary = vocabulary
@@ -46,9 +77,15 @@ class OpenAIRenderer:
         self._head = head
         self._latest: list[Delta | None] = [None] * choices
         self._prefix = b"data: " + self._top(self.chunk_name) + b',"choices":['
-        mode = options.logprobs_mode
-        self._mark = b"" if mode is None else b',"logprobs_mode":' + dump_text(mode.value)
+        self._mark = b',"logprobs_mode":' + dump_text(options.mode.value) if options.any_logprobs else b""
         self._tail = b"]" + self._mark + (b',"usage":null}\n\n' if options.include_usage else b"}\n\n")
+        shown = Shown(options.logprobs or 0, options.chosen)
+        foreign = options.logprob_format if options.logprobs is not None else LogprobFormat.OPENAI
+        self._ranked = [RankedBlock(vocabulary, shown) for _ in range(choices)] if foreign.vllm else []
+        self._tuples = TupleBlock(vocabulary, shown) if foreign.sglang else None
+        self._prompt_ranked: RankedLogprobs | None = None
+        if options.prompt_logprobs is not None:
+            self._prompt_ranked = RankedLogprobs(vocabulary, Shown(options.prompt_logprobs))
 
     def _top(self, name: str) -> bytes:
         head = self._head
@@ -60,12 +97,31 @@ class OpenAIRenderer:
             dump_text(head.fingerprint),
         )
 
-    def event(self, index: int, delta: Delta, choice: bytes) -> bytes:
+    def foreign(self, index: int, delta: Delta) -> bytes:
+        """The members of a choice for logprobs in other dialects, each with a comma before it."""
+        members = b""
+        if self._ranked:
+            self._ranked[index].extend(delta)
+            members += self._ranked[index].json()
+        if self._tuples is not None:
+            members += self._tuples.json(delta)
+        return members
+
+    def prompt_block(self, delta: Delta) -> bytes:
+        """The `prompt_logprobs` of vLLM for the positions that came, with a comma before it; nothing if none came."""
+        if self._prompt_ranked is None or not delta.prompt_logprobs:
+            return b""
+        positions = [entry for piece in delta.prompt_logprobs for entry in self._prompt_ranked.prompt(piece)]
+        return b',"prompt_logprobs":[' + b",".join(positions) + b"]"
+
+    def event(self, index: int, delta: Delta, choice: bytes, more: bytes = b"") -> bytes:
         """One chunk with one choice."""
         self._latest[index] = delta
         if self.options.continuous_usage:
             usage = b',"usage":' + usage_of([delta]).json()
-            return self._prefix + choice + b"]" + self._mark + usage + b"}\n\n"
+            return self._prefix + choice + b"]" + more + self._mark + usage + b"}\n\n"
+        if more:
+            return self._prefix + choice + b"]" + more + self._tail[1:]
         return self._prefix + choice + self._tail
 
     def end(self) -> bytes:
@@ -79,8 +135,21 @@ class OpenAIRenderer:
         """An event with the error object, and the end mark."""
         return b"data: " + error_body(error) + b"\n\n" + DONE
 
+    def shown(self, deltas: Sequence[Delta]) -> list[Delta]:
+        """The samples that are shown, prompt after prompt: all, or those of the highest mean logprob a token."""
+        samples, count = self.options.samples, self.options.shown_samples
+        if count >= samples:
+            return list(deltas)
+        groups = [deltas[start : start + samples] for start in range(0, len(deltas), samples)]
+        return [delta for group in groups for delta in sorted(group, key=_mean_logprob, reverse=True)[:count]]
+
     def body(self, choices: Sequence[bytes], deltas: Sequence[Delta], more: bytes = b"") -> bytes:
-        """The whole answer around its choices."""
+        """The whole answer around its choices; the usage counts all that was generated."""
         usage = usage_of(deltas, self.options.samples).json()
         top = self._top(self.object_name)
         return top + b',"choices":[' + b",".join(choices) + b"]" + self._mark + b',"usage":' + usage + more + b"}"
+
+
+def _mean_logprob(delta: Delta) -> float:
+    values = delta.logprobs.values if delta.logprobs is not None else []
+    return sum(values) / len(values) if values else 0.0

@@ -1,10 +1,11 @@
-"""OpenAI's `/v1/chat/completions` answers, with vLLM's stop_reason and token ids."""
+"""OpenAI's `/v1/chat/completions` answers, with vLLM's stop_reason, token ids and prompt logprobs."""
 
 from collections.abc import Sequence
 
 from processors.delta import Delta
 from processors.dialects.chat_logprobs import ChatLogprobs
 from processors.dialects.openai import OpenAIOptions, OpenAIRenderer, finish_json
+from processors.dialects.positions import Shown, output_positions
 from processors.dialects.renderer import AnswerHead, PromptView
 from processors.json_text import dump, dump_text
 from processors.vocabulary import Vocabulary
@@ -22,6 +23,7 @@ class ChatRenderer(OpenAIRenderer):
         super().__init__(head, vocabulary, options, options.samples)
         self._prompt = prompt
         self._role = dump_text(role)
+        self._shown = Shown(options.logprobs or 0, options.chosen, ordered=True)
         self._logprobs = ChatLogprobs(vocabulary, tokens_as_token_ids=options.tokens_as_token_ids)
         self._openings = [b'{"index":%d,"delta":{"content":' % index for index in range(options.samples)]
 
@@ -43,27 +45,30 @@ class ChatRenderer(OpenAIRenderer):
         return b"".join(events)
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """One chunk."""
-        choice = self._openings[index] + dump_text(delta.text) + b"}" + self._rest(delta, streamed=True) + b"}"
-        return self.event(index, delta, choice)
+        """One chunk. The prompt's logprobs stand beside the choices, once for all of them."""
+        choice = self._openings[index] + dump_text(delta.text) + b"}" + self._rest(index, delta, streamed=True) + b"}"
+        return self.event(index, delta, choice, self.prompt_block(delta) if index == 0 else b"")
 
     def whole(self, deltas: Sequence[Delta]) -> bytes:
         """The whole body."""
         choices = [
             b'{"index":%d,"message":{"role":%b,"content":%b,"refusal":null}%b}'
-            % (index, self._role, dump_text(delta.text), self._rest(delta, streamed=False))
+            % (index, self._role, dump_text(delta.text), self._rest(index, delta, streamed=False))
             for index, delta in enumerate(deltas)
         ]
-        return self.body(choices, deltas, self._prompt_ids())
+        return self.body(choices, deltas, self._prompt_ids() + self.prompt_block(deltas[0]))
 
-    def _rest(self, delta: Delta, *, streamed: bool) -> bytes:
+    def _rest(self, index: int, delta: Delta, *, streamed: bool) -> bytes:
         """What follows the text in a choice."""
         rest = b',"logprobs":'
-        rest += b"null" if delta.logprobs is None else self._logprobs.render(delta.token_ids, delta.logprobs)
+        if delta.logprobs is None or self.options.logprobs is None:
+            rest += b"null"
+        else:
+            rest += self._logprobs.render(output_positions(delta.token_ids, delta.logprobs, self._shown))
         finish, stop = finish_json(delta.finish)
         rest += b',"finish_reason":' + finish
         if not streamed or delta.finish is not None:
             rest += b',"stop_reason":' + stop
         if self.options.return_token_ids:
             rest += b',"token_ids":' + dump(delta.token_ids)
-        return rest
+        return rest + self.foreign(index, delta)

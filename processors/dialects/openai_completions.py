@@ -1,17 +1,21 @@
-"""OpenAI's `/v1/completions` answers, with vLLM's stop_reason and token ids."""
+"""OpenAI's `/v1/completions` answers, with vLLM's stop_reason, token ids and prompt logprobs."""
 
 from collections.abc import Sequence
 
 from processors.delta import Delta
-from processors.dialects.legacy_logprobs import LegacyLogprobs
+from processors.dialects.legacy_logprobs import LegacyColumns, LegacyLogprobs
 from processors.dialects.openai import OpenAIOptions, OpenAIRenderer, finish_json
+from processors.dialects.positions import Shown, output_positions, prompt_positions
 from processors.dialects.renderer import AnswerHead, PromptView
 from processors.json_text import dump, dump_text
 from processors.vocabulary import Vocabulary
 
 
 class CompletionsRenderer(OpenAIRenderer):
-    """Chunks and whole answers have the same choice objects. With echo the prompt's text leads each choice."""
+    """Chunks and whole answers have the same choice objects.
+
+    With echo the prompt's text leads each choice, and with logprobs its positions lead theirs.
+    """
 
     object_name = chunk_name = "text_completion"
 
@@ -30,17 +34,12 @@ class CompletionsRenderer(OpenAIRenderer):
         self._echo = echo
         self._first = [True] * choices
         self._openings = [b'{"index":%d,"text":' % index for index in range(choices)]
-        self._logprobs = [
-            LegacyLogprobs(
-                vocabulary,
-                tokens_as_token_ids=options.tokens_as_token_ids,
-                offset=len(self._prompt(index).text) if echo else 0,
-            )
-            for index in range(choices)
-        ]
+        self._shown = Shown(options.logprobs or 0, options.chosen)
+        as_ids = options.tokens_as_token_ids
+        self._logprobs = [LegacyLogprobs(vocabulary, tokens_as_token_ids=as_ids) for _ in range(choices)]
 
     def _prompt(self, index: int) -> PromptView:
-        return self._prompts[index // self.options.samples]
+        return self._prompts[index // self.options.shown_samples]
 
     def start(self) -> bytes:
         """Nothing: the first delta opens the stream."""
@@ -52,7 +51,7 @@ class CompletionsRenderer(OpenAIRenderer):
 
     def whole(self, deltas: Sequence[Delta]) -> bytes:
         """The whole body."""
-        return self.body([self._choice(index, delta) for index, delta in enumerate(deltas)], deltas)
+        return self.body([self._choice(index, delta) for index, delta in enumerate(self.shown(deltas))], deltas)
 
     def _choice(self, index: int, delta: Delta) -> bytes:
         text = delta.text
@@ -66,19 +65,34 @@ class CompletionsRenderer(OpenAIRenderer):
                 ids = b',"prompt_token_ids":' + dump(prompt.token_ids)
         if self.options.return_token_ids:
             ids += b',"token_ids":' + dump(delta.token_ids)
-        logprobs = b"null"
-        if delta.logprobs is not None:
-            logprobs = self._logprobs[index].render(delta.token_ids, delta.lengths, delta.logprobs)
         finish, stop = finish_json(delta.finish)
         return (
             self._openings[index]
             + dump_text(text)
             + b',"logprobs":'
-            + logprobs
+            + self._legacy(index, delta)
             + b',"finish_reason":'
             + finish
             + b',"stop_reason":'
             + stop
             + ids
+            + self.prompt_block(delta)
+            + self.foreign(index, delta)
             + b"}"
         )
+
+    def _legacy(self, index: int, delta: Delta) -> bytes:
+        """The logprobs object, null where there are none to show."""
+        pieces = delta.prompt_logprobs if self._echo else []
+        if self.options.logprobs is None or (delta.logprobs is None and not pieces):
+            return b"null"
+        columns = LegacyColumns()
+        renderer = self._logprobs[index]
+        lengths = self._prompt(index).lengths
+        for piece in pieces:
+            absent, positions = prompt_positions(piece, self._shown)
+            run = lengths[piece.start : piece.start + len(piece.token_ids)]
+            renderer.add(columns, run, positions, piece.token_ids[:absent])
+        if delta.logprobs is not None:
+            renderer.add(columns, delta.lengths, output_positions(delta.token_ids, delta.logprobs, self._shown))
+        return columns.json()

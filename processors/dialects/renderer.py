@@ -10,10 +10,14 @@ from processors.delta import Delta
 
 
 class PromptView(msgspec.Struct, frozen=True):
-    """A prompt as answers show it: `text` is the given string, or the decoded ids."""
+    """A prompt as answers show it: `text` is the given string, or the decoded ids.
+
+    lengths: code points of `text` that each token stands for; needed where an echo has logprobs.
+    """
 
     text: str
     token_ids: list[int]
+    lengths: list[int] = []
 
 
 class AnswerHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +30,14 @@ class AnswerHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Renderer(Protocol):
-    """Renders one answer with one or more choices. Events are whole: `data:` line and blank line."""
+    """Renders one answer with one or more choices. Events are whole: `data:` line and blank line.
+
+    reports_aborts: whether an abort by the engine is an answer in this dialect; else it is an error.
+    """
+
+    @property
+    def reports_aborts(self) -> bool:
+        """Whether aborts are answers."""
 
     def start(self) -> bytes:
         """What goes out before the first delta."""

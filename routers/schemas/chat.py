@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from engines.errors import InvalidValue, UnsupportedFeature
-from engines.protocol import LogprobParams, LogprobsMode
+from engines.protocol import LogprobParams
+from processors.dialects.openai import OpenAIOptions
 from processors.request import ChatPrompt
 from routers.schemas.openai import OpenAIRequest
 
@@ -58,9 +59,6 @@ class ChatCompletionRequest(OpenAIRequest):
         "prediction": (),
         "documents": ([],),
         "chat_template": (),
-        "chat_template_kwargs": ({},),
-        "continue_final_message": (False,),
-        "add_generation_prompt": (True,),
         "echo": (False,),
         "mm_processor_kwargs": (),
         "add_special_tokens": (False,),
@@ -75,7 +73,10 @@ class ChatCompletionRequest(OpenAIRequest):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0)] | None = None
+    top_logprobs: Annotated[int, Field(ge=-1)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     @property
     def token_limit(self) -> int | None:
@@ -88,13 +89,26 @@ class ChatCompletionRequest(OpenAIRequest):
         return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
 
     def read_prompt(self) -> ChatPrompt:
-        """The conversation for the chat template."""
-        return ChatPrompt(messages=[message.template_message(place) for place, message in enumerate(self.messages)])
+        """The conversation for the chat template. InvalidValue if it shall both go on and begin anew."""
+        if self.continue_final_message and self.add_generation_prompt is not False:
+            raise InvalidValue(
+                "continue_final_message needs add_generation_prompt to be false.", param="continue_final_message"
+            )
+        return ChatPrompt(
+            messages=[message.template_message(place) for place, message in enumerate(self.messages)],
+            add_generation_prompt=self.add_generation_prompt is not False,
+            continue_final_message=bool(self.continue_final_message),
+            template_kwargs=self.chat_template_kwargs or {},
+        )
 
-    def logprob_params(self, default_mode: LogprobsMode) -> LogprobParams | None:
-        """Which logprobs are wanted. InvalidValue for top_logprobs without logprobs."""
+    def shown_logprobs(self) -> int | None:
+        """top_logprobs, if there are logprobs at all. InvalidValue for top_logprobs without logprobs."""
         if not self.logprobs:
             if self.top_logprobs:
                 raise InvalidValue("top_logprobs needs logprobs to be true.", param="top_logprobs")
             return None
-        return LogprobParams(top_k=self.top_logprobs or 0, mode=self.mode(default_mode))
+        return self.top_logprobs or 0
+
+    def wishes(self, options: OpenAIOptions) -> LogprobParams | None:
+        """Which logprobs the engine is asked for."""
+        return options.wishes(prompt_start=None if options.prompt_logprobs is None else 0, ranked=False)

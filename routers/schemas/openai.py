@@ -1,14 +1,16 @@
 """What the requests of OpenAI's completions and chat have in common, vLLM's extensions included."""
 
 import logging
+from abc import abstractmethod
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from engines.errors import InvalidValue, UnsupportedFeature
 from engines.protocol import LogprobParams, LogprobsMode
+from processors.dialects.foreign_logprobs import LogprobFormat
 from processors.dialects.openai import OpenAIOptions
-from processors.request import GenerationRequest, Prompt, SamplingWishes
+from processors.request import GenerationRequest, SamplingWishes
 from processors.text import TextParams
 
 log = logging.getLogger("tailrace.request")
@@ -16,6 +18,7 @@ log = logging.getLogger("tailrace.request")
 _MOST_STOPS = 32
 _LONGEST_STOP = 1024
 _MOST_BIASES = 1024
+MOST_SAMPLES = 128
 _INT64 = 2**63
 
 _warned: set[str] = set()
@@ -41,14 +44,10 @@ class OpenAIRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", arbitrary_types_allowed=True)
 
     UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "n": (1,),
         "use_beam_search": (False,),
         "allowed_token_ids": ([],),
         "bad_words": ([],),
         "truncate_prompt_tokens": (),
-        "prompt_logprobs": (),
-        "logprob_token_ids": ([],),
-        "logprob_format": ("openai",),
         "structured_outputs": (),
         "response_format": ({"type": "text"},),
         "guided_json": (),
@@ -96,6 +95,10 @@ class OpenAIRequest(BaseModel):
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=-1)] | None = None
+    logprob_token_ids: Annotated[list[int], Field(max_length=_MOST_BIASES)] | None = None
+    logprob_format: str | None = None
     logprobs_mode: str | None = None
     priority: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
 
@@ -120,6 +123,13 @@ class OpenAIRequest(BaseModel):
     def _read_mode(cls, value: str | None) -> str | None:
         if value is not None and value not in list(LogprobsMode):
             raise ValueError(f"must be one of {', '.join(LogprobsMode)}")
+        return value
+
+    @field_validator("logprob_format")
+    @classmethod
+    def _read_format(cls, value: str | None) -> str | None:
+        if value is not None and value not in list(LogprobFormat):
+            raise ValueError(f"must be one of {', '.join(LogprobFormat)}")
         return value
 
     @field_validator("logit_bias")
@@ -183,21 +193,38 @@ class OpenAIRequest(BaseModel):
             ignore_eos=bool(self.ignore_eos),
         )
 
-    def answer_options(self, logprobs: LogprobParams | None) -> OpenAIOptions:
-        """What the answer shall hold beside its choices."""
+    @property
+    def samples(self) -> int:
+        """Sequences to generate for each prompt."""
+        return self.n or 1
+
+    @abstractmethod
+    def shown_logprobs(self) -> int | None:
+        """Alternatives to show at each generated token; None without logprobs."""
+
+    def answer_options(self, default_mode: LogprobsMode) -> OpenAIOptions:
+        """What the answer shall hold beside its choices. InvalidValue for what needs logprobs without them."""
+        logprobs = self.shown_logprobs()
+        if self.logprob_token_ids and logprobs is None:
+            raise InvalidValue("logprob_token_ids needs logprobs.", param="logprob_token_ids")
         stream = self.stream_options or StreamOptions()
         return OpenAIOptions(
             include_usage=bool(stream.include_usage),
             continuous_usage=bool(stream.include_usage and stream.continuous_usage_stats),
             return_token_ids=bool(self.return_token_ids),
             tokens_as_token_ids=bool(self.return_tokens_as_token_ids),
-            logprobs_mode=None if logprobs is None else logprobs.mode,
+            logprobs=logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+            chosen=tuple(self.logprob_token_ids or ()),
+            logprob_format=LogprobFormat(self.logprob_format or LogprobFormat.OPENAI),
+            mode=self.mode(default_mode),
+            samples=self.samples,
+            shown_samples=self.n or 1,
         )
 
-    def generation(self, prompt: Prompt, logprobs: LogprobParams | None) -> GenerationRequest:
-        """The neutral request for one prompt."""
+    def generation(self, logprobs: LogprobParams | None) -> GenerationRequest:
+        """The neutral request, without its prompt."""
         return GenerationRequest(
-            prompt=prompt,
             sampling=self.sampling(),
             text=TextParams(
                 stop=self.stop or (),
