@@ -7,15 +7,16 @@ from typing import Protocol
 import torch
 
 from engines.errors import EngineFault, InvalidLogits, Overloaded, RequestError, TailraceError
-from engines.local.logprobs import PositionLogprobs, measure
+from engines.local.logprobs import PositionLogprobs
+from engines.local.packed_step import Span
+from engines.local.prompt_scoring import PromptScore, PromptScorer
 from engines.local.request_check import check_request
-from engines.local.row_selection import select_rows
-from engines.local.runner import Span
-from engines.local.sampling import Sampled, Sampler
+from engines.local.sampling import Sampler
 from engines.local.scheduler import Piece, Scheduler
-from engines.local.sequence import Key, Sequence
+from engines.local.sequence import Sequence
 from engines.local.step_output import StepOutput
-from engines.protocol import EngineRequest, Finish, FinishKind, LogprobsMode
+from engines.local.token_choice import Choice, TokenChooser
+from engines.protocol import EngineRequest, Finish, FinishKind, PromptLogprobs
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +30,12 @@ class Runner(Protocol):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 logits [rows, vocabulary]."""
 
-    def release(self, slot: int) -> None:
-        """Forget what a slot holds."""
-
 
 class EngineCore:
     """All requests of all gateways, and the step that moves them on.
 
-    A request that can't be computed, and each request of a step that failed, ends with a row that says so.
+    A request that can't be computed, and each request of a step that failed, ends with a row that says so. `steps` and
+    `computed_tokens`, of prompts and outputs, count from the start; tokens from the prefix cache aren't among them.
     """
 
     def __init__(
@@ -52,12 +51,15 @@ class EngineCore:
         self._runner = runner
         self._scheduler = scheduler
         self._sampler = Sampler(vocab_size, device)
+        self._chooser = TokenChooser(runner.logits, self._sampler)
+        self._scorer = PromptScorer(runner.logits, vocab_size)
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._eos_token_ids = frozenset(eos_token_ids)
         self._refusals: list[StepOutput] = []
         self._arrivals = 0
         self.steps = 0
+        self.computed_tokens = 0
 
     @property
     def running(self) -> int:
@@ -91,33 +93,33 @@ class EngineCore:
     def abort(self, owner: bytes, request_ids: Rows[str]) -> None:
         """Drop a gateway's requests, without a row. Unknown ids are ignored."""
         for request_id in request_ids:
-            self._remove((owner, request_id))
+            self._scheduler.remove((owner, request_id))
 
     def drop(self, owner: bytes) -> None:
         """Drop all that a gateway has here."""
         self._refusals = [refusal for refusal in self._refusals if refusal.owner != owner]
         for key in self._scheduler.keys_of(owner):
-            self._remove(key)
+            self._scheduler.remove(key)
 
     @torch.inference_mode()
     def step(self) -> list[StepOutput]:
-        """Compute one step and return its rows: new tokens, ends, refusals."""
+        """Compute one step and return its rows: new tokens, pieces of prompt logprobs, ends, refusals."""
         outputs, self._refusals = self._refusals, []
-        pieces = self._scheduler.plan()
-        if not pieces:
-            return outputs
-        self.steps += 1
-        complete = [piece.sequence for piece in pieces if piece.completes]
+        pieces: list[Piece] = []
         try:
-            chosen = self._choose(complete, self._run(pieces))
+            pieces = self._scheduler.plan()
+            results = self._compute(pieces) if pieces else []
         # Whatever the model or a kernel raises must end these requests, and only these.
         except Exception:
             logger.exception("step %d failed", self.steps)
             fault = EngineFault("the engine failed in a step of this request")
-            return outputs + [self._fail(piece.sequence, fault) for piece in pieces]
-        for piece in pieces:
+            failed = [piece.sequence for piece in pieces] or self._scheduler.in_slots()
+            return outputs + [self._fail(sequence, fault) for sequence in failed]
+        for piece, result in zip(pieces, results, strict=True):
             piece.sequence.computed += piece.count
-        return outputs + [self._advance(*choice) for choice in zip(complete, *chosen, strict=True)]
+            if (output := self._advance(piece.sequence, *result)) is not None:
+                outputs.append(output)
+        return outputs
 
     def _check(self, owner: bytes, request: EngineRequest) -> None:
         check_request(request, vocab_size=self._vocab_size, max_model_len=self._max_model_len)
@@ -126,69 +128,40 @@ class EngineCore:
         if self._scheduler.full:
             raise Overloaded("the engine's queue is full")
 
-    def _run(self, pieces: list[Piece]) -> torch.Tensor:
-        """Run the pieces; hidden states [complete pieces, hidden] of the last token of each that is complete."""
+    def _compute(self, pieces: list[Piece]) -> list[tuple[Choice | None, PromptScore | None]]:
+        """Run the pieces. Of each one that is complete the next token, of all what they bring of the prompt."""
+        self.steps += 1
         hidden = self._runner.hidden_states(
             [Span(piece.sequence.slot, piece.sequence.computed, piece.sequence.tokens(piece.count)) for piece in pieces]
         )
+        self.computed_tokens += len(hidden)
+        scores = self._scorer.score(pieces, hidden)
         ends = torch.tensor([piece.count for piece in pieces]).cumsum(0) - 1
         last = ends[torch.tensor([piece.completes for piece in pieces])]
-        return hidden[last.to(hidden.device)]
+        complete = [piece.sequence for piece in pieces if piece.completes]
+        choices = iter(self._chooser.choose(complete, hidden[last.to(hidden.device)]))
+        return [
+            (next(choices) if piece.completes else None, score) for piece, score in zip(pieces, scores, strict=True)
+        ]
 
-    def _choose(
-        self, sequences: list[Sequence], hidden: torch.Tensor
-    ) -> tuple[list[int], list[bool], list[PositionLogprobs | None]]:
-        """Choose the sequences' next tokens: ids, whether they are valid, logprobs where wanted."""
-        if not sequences:
-            return [], [], []
-        logits = self._runner.logits(hidden)
-        sampled = self._sampler.sample(logits, [sequence.sampling for sequence in sequences])
-        logprobs = self._measure(sequences, logits, sampled)
-        return sampled.token_ids.tolist(), sampled.valid.tolist(), logprobs
-
-    def _measure(
-        self, sequences: list[Sequence], logits: torch.Tensor, sampled: Sampled
-    ) -> list[PositionLogprobs | None]:
-        """Logprobs of the rows that want them, those of one mode together."""
-        result: list[PositionLogprobs | None] = [None] * len(sequences)
-        for mode, source in ((LogprobsMode.RAW, logits), (LogprobsMode.PROCESSED, sampled.processed)):
-            wishes = {
-                row: sequence.request.logprobs
-                for row, sequence in enumerate(sequences)
-                if sequence.request.logprobs is not None and sequence.request.logprobs.mode is mode
-            }
-            if not wishes:
-                continue
-            rows = list(wishes)
-            logits_part, tokens = select_rows(source, rows), select_rows(sampled.token_ids, rows)
-            for row, position in zip(rows, measure(logits_part, tokens, list(wishes.values())), strict=True):
-                result[row] = position
-        return result
-
-    def _advance(self, sequence: Sequence, token: int, valid: bool, position: PositionLogprobs | None) -> StepOutput:
-        """Give a sequence its token, or its end without one."""
+    def _advance(self, sequence: Sequence, choice: Choice | None, score: PromptScore | None) -> StepOutput | None:
+        """Give a sequence its token, or its end without one, and logprobs of its prompt; None if there is neither."""
+        if (score is not None and not score.valid) or (choice is not None and not choice.valid):
+            return self._fail(sequence, InvalidLogits("the model gave no valid numbers at a position of this request"))
+        prompt = score.logprobs if score is not None else None
+        if choice is None:
+            return _row(sequence, prompt=prompt) if prompt is not None else None
         if sequence.request.sampling.max_tokens == 0:
-            return self._end(sequence, Finish(FinishKind.LENGTH))
-        if not valid:
-            return self._fail(sequence, InvalidLogits("the model gave no valid numbers at this position"))
-        finish = sequence.append(token, self._eos_token_ids, self._max_model_len)
+            self._scheduler.remove(sequence.key)
+            return _row(sequence, prompt=prompt, finish=Finish(FinishKind.LENGTH))
+        finish = sequence.append(choice.token, self._eos_token_ids, self._max_model_len)
         if finish is not None:
-            return self._end(sequence, finish, token, position)
-        return _row(sequence, token=token, position=position)
+            self._scheduler.remove(sequence.key)
+        return _row(sequence, token=choice.token, position=choice.logprobs, prompt=prompt, finish=finish)
 
     def _fail(self, sequence: Sequence, error: TailraceError) -> StepOutput:
-        return self._end(sequence, Finish(FinishKind.ERROR, code=error.code, message=error.message))
-
-    def _end(
-        self, sequence: Sequence, finish: Finish, token: int | None = None, position: PositionLogprobs | None = None
-    ) -> StepOutput:
-        self._remove(sequence.key)
-        return _row(sequence, token=token, position=position, finish=finish)
-
-    def _remove(self, key: Key) -> None:
-        sequence = self._scheduler.remove(key)
-        if sequence is not None and sequence.slot >= 0:
-            self._runner.release(sequence.slot)
+        self._scheduler.remove(sequence.key, keep=False)
+        return _row(sequence, finish=Finish(FinishKind.ERROR, code=error.code, message=error.message))
 
 
 def _row(
@@ -196,6 +169,7 @@ def _row(
     *,
     token: int | None = None,
     position: PositionLogprobs | None = None,
+    prompt: PromptLogprobs | None = None,
     finish: Finish | None = None,
 ) -> StepOutput:
     return StepOutput(
@@ -206,5 +180,6 @@ def _row(
         cached_tokens=sequence.cached,
         token=token,
         logprobs=position,
+        prompt=prompt,
         finish=finish,
     )

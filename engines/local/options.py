@@ -10,8 +10,10 @@ class LocalEngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     model: None for the small default one, a directory, a GGUF file or a name on the hub. max_model_len: None for the
     model's own, but at most CONTEXT_CAP. slots: sequences computed at once; queue_limit: sequences waiting beyond
-    them. prefill_tokens: prompt tokens a step, which bounds how long a prompt holds up running rows. threads: of
-    torch, None for its default. address: of a worker that runs already; None starts one.
+    them. prefill_tokens: prompt tokens a step, which bounds how long a prompt holds up running rows; a position whose
+    logprobs are asked for counts at least double. prefix_cache_tokens: tokens of ended sequences kept for prompts that
+    begin alike; 0 keeps none. threads: of torch, None for its default. address: of a worker that runs already; None
+    starts one.
     """
 
     model: str | None = None
@@ -21,5 +23,6 @@ class LocalEngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 32
     queue_limit: int = 1024
     prefill_tokens: int = 256
+    prefix_cache_tokens: int = 16_384
     threads: int | None = None
     address: str | None = None

@@ -1,7 +1,8 @@
 """Attention of one pass over tokens of many sequences, packed one after another without padding.
 
-Single tokens (decoding) are attended together, one call per size class of the cache; longer spans (pieces of prompts)
-one by one. Query heads that share a key head are folded into query rows, so keys and values are never repeated.
+Single tokens (decoding) are attended together where they lie close together in the cache; longer spans (pieces of
+prompts) one by one. Query heads that share a key head are folded into query rows, so keys and values are never
+repeated.
 """
 
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ class PackedStep:
                 self._parts.append(Piece(place, offset, span, cache))
             offset += len(span.token_ids)
         for size_class, rows in single.values():
-            self._parts.append(DecodeRows(size_class, rows, cache))
+            self._parts += [DecodeRows(size_class, run, cache) for run in close_runs(rows)]
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
@@ -121,14 +122,12 @@ class Row:
 
 
 class DecodeRows:
-    """Single tokens of sequences of one size class.
+    """Single tokens of sequences that lie close together in one size class: their cache rows are taken as one slice.
 
-    Their cache rows are taken as one slice where they lie close together (rows between them, of sequences that wait or
-    run a longer span, are computed and thrown away), and gathered where they don't.
+    Rows between them, of sequences that wait or run a longer span or have ended, are computed and thrown away.
     """
 
     def __init__(self, size_class: SizeClass, rows: Sequence[Row], cache: SlotCache) -> None:
-        rows = sorted(rows)
         self._size_class = size_class
         self._length = max(row.position for row in rows) + 1
 
@@ -139,11 +138,11 @@ class DecodeRows:
         self._tokens = column([row.token for row in rows])
         self._positions = column([row.position for row in rows])
         first, end = rows[0].row, rows[-1].row + 1
-        self._block = slice(first, end) if end - first <= 2 * len(rows) else None
+        self._block = slice(first, end)
         self._source = self._tokens
         last_seen = self._positions
         self._within: torch.Tensor | None = None
-        if self._block is not None and end - first > len(rows):
+        if end - first > len(rows):
             self._within = self._rows - first
             self._source = self._tokens.new_zeros(end - first).index_copy(0, self._within, self._tokens)
             last_seen = self._positions.new_zeros(end - first).index_copy(0, self._within, self._positions)
@@ -164,13 +163,26 @@ class DecodeRows:
         all_keys, all_values = self._size_class.keys[layer], self._size_class.values[layer]
         all_keys[self._rows, :, self._positions] = key[self._tokens]
         all_values[self._rows, :, self._positions] = value[self._tokens]
-        rows = self._rows if self._block is None else self._block
-        keys, values = all_keys[rows, :, : self._length], all_values[rows, :, : self._length]
+        keys, values = all_keys[self._block, :, : self._length], all_values[self._block, :, : self._length]
         kv_heads = key.shape[1]
         folded = query[self._source].view(-1, kv_heads, query.shape[1] // kv_heads, query.shape[2])
         attended = scaled_dot_product_attention(folded, keys, values, attn_mask=self._mask, scale=scaling)
         attended = attended.reshape(-1, query.shape[1], value.shape[2])
         result[self._tokens] = attended if self._within is None else attended[self._within]
+
+
+def close_runs(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows in the order of the cache, cut into runs of which at least every second cache row is one of them.
+
+    Gathering what lies farther apart would cost as much as the attention itself.
+    """
+    runs: list[list[Row]] = []
+    for row in sorted(rows):
+        if runs and row.row - runs[-1][0].row < 2 * (len(runs[-1]) + 1):
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs
 
 
 def bias(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -21,6 +21,8 @@ def _find_fault(request: EngineRequest, vocab_size: int, max_model_len: int) -> 
     ids = {"prompt": prompt, "logit_bias": list(sampling.logit_bias)}
     if logprobs is not None:
         ids["logprobs"] = list(logprobs.token_ids)
+        if logprobs.prompt_start is not None and not 0 <= logprobs.prompt_start <= len(prompt):
+            return InvalidValue("prompt logprobs are asked for from a position outside the prompt", param="logprobs")
     for name, values in ids.items():
         if values and not 0 <= min(values) <= max(values) < vocab_size:
             return InvalidValue(f"a token id is not in the vocabulary of {vocab_size} tokens", param=name)
@@ -28,7 +30,6 @@ def _find_fault(request: EngineRequest, vocab_size: int, max_model_len: int) -> 
         "grammar": request.grammar is not None,
         "lora": request.lora is not None,
         "hidden states": request.return_hidden_states,
-        "prompt logprobs": logprobs is not None and logprobs.prompt_start is not None,
     }
     if names := [name for name, asked in unsupported.items() if asked]:
         return UnsupportedFeature(f"this engine can't do: {', '.join(names)}")

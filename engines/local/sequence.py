@@ -7,6 +7,10 @@ from engines.protocol import EngineRequest, Finish, FinishKind
 
 Key = tuple[bytes, str]
 
+PIECE_POSITIONS = 256
+CHOSEN_PER_TOKEN = 64
+ALTERNATIVES_PER_TOKEN = 1024
+
 
 @dataclass(eq=False, slots=True)
 class Sequence:
@@ -43,6 +47,51 @@ class Sequence:
     def decoding(self) -> bool:
         """Whether the next step brings its next token and costs one."""
         return bool(self.output_ids) and self.pending == 1
+
+    @property
+    def held(self) -> list[int]:
+        """The tokens that are computed."""
+        return (self.request.prompt_token_ids + self.output_ids)[: self.computed]
+
+    @property
+    def prompt_start(self) -> int | None:
+        """The first prompt position whose logprobs are asked for, if any are."""
+        return self.request.logprobs.prompt_start if self.request.logprobs is not None else None
+
+    @property
+    def reusable(self) -> int:
+        """Tokens that may be taken over from another sequence: where logprobs are asked for, all are computed."""
+        last = len(self.request.prompt_token_ids) - 1
+        return last if self.prompt_start is None else min(self.prompt_start, last)
+
+    def scored(self, count: int) -> range:
+        """Positions among the next `count` whose logits give an asked logprob of the prompt: of the token after."""
+        last = len(self.request.prompt_token_ids) - 1
+        first = last if self.prompt_start is None else self.prompt_start
+        return range(max(self.computed, first), min(self.computed + count, last))
+
+    def cost(self, count: int) -> int:
+        """What the next `count` tokens take, in tokens of a prompt without logprobs."""
+        return count + self._score_cost * len(self.scored(count))
+
+    def affordable(self, budget: int) -> int:
+        """How many tokens of the prompt to compute for a cost of `budget`, which the first one may exceed.
+
+        Logprobs of at most PIECE_POSITIONS positions come of them.
+        """
+        plain = len(range(self.computed, self.scored(self.pending).start))
+        if budget <= plain or not self.scored(self.pending):
+            return min(budget, self.pending)
+        scored = min((budget - plain) // (1 + self._score_cost), PIECE_POSITIONS - 1)
+        return min(max(plain + scored, 1), self.pending)
+
+    @property
+    def _score_cost(self) -> int:
+        """What the logprobs of a position cost, rounded up: the head and a few passes over the vocabulary's logits."""
+        wishes = self.request.logprobs
+        if wishes is None:
+            return 0
+        return 1 + len(wishes.token_ids) // CHOSEN_PER_TOKEN + wishes.top_k // ALTERNATIVES_PER_TOKEN
 
     def tokens(self, count: int) -> list[int]:
         """The next `count` tokens to compute."""

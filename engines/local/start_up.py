@@ -9,6 +9,7 @@ from engines.local.loading import LoadedModel, load_model
 from engines.local.options import CONTEXT_CAP, LocalEngineOptions
 from engines.local.runner import ModelRunner
 from engines.local.scheduler import Scheduler
+from engines.local.slot_pool import SlotPool
 from engines.protocol import Capabilities, EngineInfo, LogprobsMode, SamplingParams
 
 CAPABILITIES = Capabilities(
@@ -16,6 +17,7 @@ CAPABILITIES = Capabilities(
     token_logprobs=True,
     max_top_logprobs=None,
     chosen_logprobs=True,
+    prompt_logprobs=True,
     logprobs_modes=frozenset(LogprobsMode),
     priority=True,
 )
@@ -27,9 +29,11 @@ def build_core(options: LocalEngineOptions, report: Report) -> tuple[EngineCore,
         torch.set_num_threads(options.threads)
     loaded = load_model(options.model, dtype=options.dtype, device=options.device, report=report)
     length = context_length(loaded, options)
+    runner = ModelRunner(loaded, slots=options.slots, max_model_len=length)
+    pool = SlotPool(runner, slots=options.slots, kept_tokens=options.prefix_cache_tokens)
     core = EngineCore(
-        ModelRunner(loaded, slots=options.slots, max_model_len=length),
-        Scheduler(slots=options.slots, queue_limit=options.queue_limit, prefill_tokens=options.prefill_tokens),
+        runner,
+        Scheduler(pool, queue_limit=options.queue_limit, prefill_tokens=options.prefill_tokens),
         vocab_size=loaded.vocab_size,
         max_model_len=length,
         eos_token_ids=loaded.eos_token_ids,

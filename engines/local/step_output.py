@@ -5,12 +5,12 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
 from engines.local.logprobs import PositionLogprobs
-from engines.protocol import BatchTokenOut, Finish, TokenLogprobs
+from engines.protocol import BatchTokenOut, Finish, PromptLogprobs, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """One request's row: at most one token, and the end if it is the last. Counts are totals."""
+    """One request's row: at most one token, logprobs of its prompt, the end if it is the last. Counts are totals."""
 
     owner: bytes
     request_id: str
@@ -19,6 +19,7 @@ class StepOutput:
     cached_tokens: int = 0
     token: int | None = None
     logprobs: PositionLogprobs | None = None
+    prompt: PromptLogprobs | None = None
     finish: Finish | None = None
 
 
@@ -38,6 +39,7 @@ def build_frame(rows: Rows[StepOutput], *, engine_id: str, step: int, running: i
         token_counts=[int(row.token is not None) for row in rows],
         token_ids=[row.token for row in rows if row.token is not None],
         logprobs=_columns([row.logprobs for row in rows]),
+        prompt_logprobs={index: row.prompt for index, row in enumerate(rows) if row.prompt is not None},
     )
 
 

@@ -21,6 +21,8 @@ def check(**changes: Any) -> None:
         {"prompt_token_ids": [0] * 4},
         {"prompt_token_ids": [0] * 5, "sampling": SamplingParams(max_tokens=0)},
         {"logprobs": LogprobParams(top_k=99, token_ids=(0, 9))},
+        {"logprobs": LogprobParams(prompt_start=0)},
+        {"logprobs": LogprobParams(prompt_start=3)},
         {"sampling": SamplingParams(max_tokens=9, logit_bias={9: 1.0}, stop_token_ids=(99,))},
     ],
 )
@@ -40,7 +42,8 @@ def test_what_can_be_computed_passes(changes: dict[str, Any]) -> None:
         ({"sampling": SamplingParams(max_tokens=1, repetition_penalty=0.0)}, InvalidValue),
         ({"sampling": SamplingParams(max_tokens=-1)}, InvalidValue),
         ({"logprobs": LogprobParams(token_ids=(10,))}, InvalidValue),
-        ({"logprobs": LogprobParams(prompt_start=0)}, UnsupportedFeature),
+        ({"logprobs": LogprobParams(prompt_start=-1)}, InvalidValue),
+        ({"logprobs": LogprobParams(prompt_start=4)}, InvalidValue),
         ({"grammar": Grammar(GrammarKind.REGEX, "a")}, UnsupportedFeature),
         ({"lora": "a"}, UnsupportedFeature),
         ({"return_hidden_states": True}, UnsupportedFeature),

@@ -1,50 +1,73 @@
 import pickle
+from typing import Any
 
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.local.sampling import Sampler
-from engines.local.scheduler import Scheduler
 from engines.local.sequence import Sequence
-from engines.protocol import EngineRequest, SamplingParams
+from engines.protocol import LogprobParams
+from tests.engines.local import sequences
+from tests.engines.local.slot_ledger import PlannedEngine
 
-SAMPLER = Sampler(100, torch.device("cpu"))
 A, B = b"a", b"b"
 
 
-def sequence(arrival: int, *, prompt: int = 3, owner: bytes = A, priority: int = 0, name: str = "") -> Sequence:
-    params = SamplingParams(max_tokens=1000)
-    request = EngineRequest(id=name or str(arrival), prompt_token_ids=[1] * prompt, sampling=params, priority=priority)
-    return Sequence(owner, request, SAMPLER.start(params, [1], []), arrival)
+def sequence(arrival: int, *, prompt: int = 3, name: str = "", **fields: Any) -> Sequence:
+    """One whose prompt begins like no other's."""
+    ids = [arrival % 100] + [1] * (prompt - 1)
+    return sequences.sequence(name or str(arrival), ids, arrival=arrival, **fields)
 
 
-def advance(scheduler: Scheduler) -> list[tuple[str, int]]:
-    """Plan a step and do as if it were computed."""
-    pieces = scheduler.plan()
-    result = [(piece.sequence.request.id, piece.count) for piece in pieces]
-    for piece in pieces:
-        complete = piece.completes
-        piece.sequence.computed += piece.count
-        if complete:
-            piece.sequence.append(9, frozenset(), 10_000)
-    return result
+def advance(engine: PlannedEngine) -> list[tuple[str, int]]:
+    return [(piece.sequence.request.id, piece.count) for piece in engine.step()]
 
 
 def test_a_long_prompt_holds_up_no_running_row() -> None:
-    scheduler = Scheduler(slots=4, queue_limit=9, prefill_tokens=10)
-    scheduler.add(sequence(1))
-    assert advance(scheduler) == [("1", 3)]
-    scheduler.add(sequence(2, prompt=25))
-    scheduler.add(sequence(3, prompt=4))
-    assert advance(scheduler) == [("1", 1), ("2", 10)]
-    assert advance(scheduler) == [("1", 1), ("2", 10)]
-    assert advance(scheduler) == [("1", 1), ("2", 5), ("3", 4)]
-    assert advance(scheduler) == [("1", 1), ("2", 1), ("3", 1)]
+    engine = PlannedEngine(slots=4)
+    engine.scheduler.add(sequence(1))
+    assert advance(engine) == [("1", 3)]
+    engine.scheduler.add(sequence(2, prompt=25))
+    engine.scheduler.add(sequence(3, prompt=4))
+    assert advance(engine) == [("1", 1), ("2", 10)]
+    assert advance(engine) == [("1", 1), ("2", 10)]
+    assert advance(engine) == [("1", 1), ("2", 5), ("3", 4)]
+    assert advance(engine) == [("1", 1), ("2", 1), ("3", 1)]
+
+
+def test_logprobs_of_prompts_count_in_the_budget() -> None:
+    engine = PlannedEngine(slots=4)
+    engine.scheduler.add(sequence(1))
+    advance(engine)
+    engine.scheduler.add(sequence(2, prompt=25, logprobs=LogprobParams(prompt_start=12)))
+    engine.scheduler.add(sequence(3, prompt=9))
+    assert advance(engine) == [("1", 1), ("2", 10)]
+    assert advance(engine) == [("1", 1), ("2", 2 + 4)]
+    assert advance(engine) == [("1", 1), ("2", 5)]
+    assert advance(engine) == [("1", 1), ("2", 4), ("3", 3)]
+    assert advance(engine) == [("1", 1), ("2", 1), ("3", 6)]
+
+
+def test_a_position_that_exceeds_the_budget_is_computed_alone() -> None:
+    engine = PlannedEngine(slots=4)
+    engine.scheduler.add(sequence(1, logprobs=LogprobParams(prompt_start=0, top_k=50_000)))
+    engine.scheduler.add(sequence(2))
+    assert advance(engine) == [("1", 1)]
+    assert advance(engine) == [("1", 1)]
+    assert advance(engine) == [("1", 1), ("2", 3)]
+
+
+def test_copies_of_prefixes_count_in_the_budget() -> None:
+    engine = PlannedEngine(slots=4)
+    engine.scheduler.add(sequences.sequence("1", [5] * 641))
+    engine.run_until_decoding()
+    for arrival in (2, 3):
+        engine.scheduler.add(sequences.sequence(str(arrival), [5] * 641, arrival=arrival))
+    assert advance(engine) == [("1", 1), ("2", 1)]
+    assert advance(engine) == [("1", 1), ("2", 1), ("3", 1)]
 
 
 def test_slots_go_by_priority_then_arrival() -> None:
-    scheduler = Scheduler(slots=1, queue_limit=9, prefill_tokens=10)
+    scheduler = PlannedEngine(slots=1).scheduler
     for waiting in (sequence(1), sequence(2, priority=1), sequence(3), sequence(4, priority=-1)):
         scheduler.add(waiting)
     order = []
@@ -55,7 +78,7 @@ def test_slots_go_by_priority_then_arrival() -> None:
 
 
 def test_the_queue_has_a_limit_beyond_the_slots() -> None:
-    scheduler = Scheduler(slots=2, queue_limit=1, prefill_tokens=10)
+    scheduler = PlannedEngine(slots=2, queue_limit=1).scheduler
     for arrival in range(3):
         assert not scheduler.full
         scheduler.add(sequence(arrival))
@@ -67,7 +90,7 @@ def test_the_queue_has_a_limit_beyond_the_slots() -> None:
 
 
 def test_equal_ids_of_two_gateways_are_two_sequences() -> None:
-    scheduler = Scheduler(slots=4, queue_limit=9, prefill_tokens=10)
+    scheduler = PlannedEngine(slots=4).scheduler
     scheduler.add(sequence(1, name="x"))
     scheduler.add(sequence(2, name="x", owner=B))
     scheduler.plan()
@@ -81,7 +104,7 @@ def test_equal_ids_of_two_gateways_are_two_sequences() -> None:
 
 
 def test_requests_that_leave_the_queue_leave_nothing_in_it() -> None:
-    scheduler = Scheduler(slots=1, queue_limit=1000, prefill_tokens=10)
+    scheduler = PlannedEngine(slots=1, queue_limit=1000).scheduler
     scheduler.add(sequence(0))
     scheduler.plan()
     before = len(pickle.dumps(scheduler))
@@ -91,15 +114,18 @@ def test_requests_that_leave_the_queue_leave_nothing_in_it() -> None:
     assert len(pickle.dumps(scheduler)) < before + 10_000
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "plan", "remove", "again"]), st.integers(0, 11)), max_size=60))
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "plan", "remove", "again"]), st.integers(0, 11)), max_size=60),
+    st.sampled_from([0, 8, 100]),
+)
 @settings(deadline=None)
-def test_slots_are_never_shared_or_lost(actions: list[tuple[str, int]]) -> None:
-    scheduler = Scheduler(slots=3, queue_limit=100, prefill_tokens=4)
-    here: set[str] = set()
+def test_slots_are_never_shared_or_lost(actions: list[tuple[str, int]], kept_tokens: int) -> None:
+    engine = PlannedEngine(slots=3, prefill_tokens=4, kept_tokens=kept_tokens)
+    scheduler, here = engine.scheduler, set[str]()
     for arrival, (action, number) in enumerate(actions):
         name = str(number)
         if action == "plan":
-            advance(scheduler)
+            engine.step()
         elif action == "add" and name not in here:
             scheduler.add(sequence(arrival, name=name, prompt=1 + number, priority=number % 3))
             here.add(name)
