@@ -17,7 +17,7 @@ from app.request_id import RequestIdLayer
 from app.settings import Settings
 from app.version import VERSION
 from engines.protocol import EngineClient
-from routers import chat, completions, health, models, tokenize
+from routers import chat, completions, control, generate, health, model_info, models, tokenize
 
 
 def create_app(settings: Settings, engine: EngineClient | None = None) -> FastAPI:
@@ -39,7 +39,7 @@ def create_app(settings: Settings, engine: EngineClient | None = None) -> FastAP
     )
     add_error_handlers(app)
     app.include_router(metrics_router(registry))
-    for routes in (completions, chat, models, tokenize, health):
+    for routes in (completions, chat, generate, control, models, model_info, tokenize, health):
         app.include_router(routes.router)
     add_layers(app, settings, registry)
     return app

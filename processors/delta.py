@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from engines.protocol import Finish, PromptLogprobs
+from engines.errors import Aborted
+from engines.protocol import Finish, FinishKind, PromptLogprobs
 
 
 class Logprobs(msgspec.Struct, gc=False):
@@ -120,3 +121,10 @@ class Delta(msgspec.Struct, kw_only=True):
             self.text = "".join([self.text, *self.later_texts])
             self.later_texts = []
         return self
+
+
+def abort_of(delta: Delta) -> Aborted | None:
+    """The error that a delta's finish stands for where an abort is no answer; None for any other finish."""
+    if delta.finish is None or delta.finish.kind is not FinishKind.ABORT:
+        return None
+    return Aborted(delta.finish.message or "The request was aborted.")

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from engines.errors import (
+    Aborted,
     Draining,
     EngineDied,
     EngineUnavailable,
@@ -169,6 +170,12 @@ class Gateway:
         """End every live request with the error; the engine is told."""
         self._output.fail_all(error)
 
+    def abort(self, name: str) -> int:
+        """Abort every live request that its client calls by exactly this name; return how many."""
+        states = self._output.named(name)
+        self._output.fail(states, Aborted("The request was aborted."))
+        return len(states)
+
     async def close(self) -> None:
         """Let go of the engine and the tokenizer's threads."""
         await self._engine.close()
@@ -207,6 +214,7 @@ class Gateway:
             stream=request.stream,
             meter=self._meter,
             arrival=request.arrival,
+            names=request.names,
         )
 
     def _detokenizer(self, request: PreparedRequest) -> Detokenizer | None:

@@ -67,6 +67,8 @@ class InputProcessor:
         self._check_sampling(request.sampling, request.max_tokens_field)
         if request.priority and not self._info.capabilities.priority:
             raise UnsupportedFeature(f"Engine {self._info.engine_id} has no priorities.", param="priority")
+        if self._tokenizer is None and request.text.stop:
+            raise UnsupportedFeature("The server runs without a tokenizer: there is no text to stop at.", param="stop")
         text, token_ids = await self._tokenize(request)
         sampling = self._sampling(request.sampling, len(token_ids))
         if wishes is not None:
@@ -84,6 +86,7 @@ class InputProcessor:
             stream=request.stream,
             arrival=arrival,
             prompt_text=text,
+            names=request.names,
         )
 
     async def _tokenize(self, request: GenerationRequest) -> tuple[str | None, list[int]]:

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 
-from engines.errors import EngineFault, InternalFault, InvalidLogits, TailraceError, error_of
+from engines.errors import Aborted, EngineFault, InternalFault, InvalidLogits, TailraceError, error_of
 from engines.protocol import BatchEmbeddingOut, BatchStrOut, BatchTokenOut, Finish, FinishKind, Frame
 from processors.columns import LogprobColumns, TokenColumns, check_columns
 from processors.delta import Delta, Extras, Logprobs
@@ -45,17 +45,28 @@ class OutputProcessor:
             self._abort([state.id])
 
     def fail(self, states: Iterable[RequestState], error: TailraceError, *, in_engine: bool = True) -> None:
-        """End requests with an error; `in_engine` says whether the engine must be told."""
+        """End requests with an error; `in_engine` says whether the engine must be told.
+
+        An abort is an end like any other and comes as a finish: some dialects answer it with what is there.
+        """
         live = [state for state in states if state.id in self._table]
         for state in live:
-            state.collector.fail(error)
-            self._leave(state, "error", error.code)
+            if isinstance(error, Aborted):
+                state.abort(error.message)
+                self._leave(state, "abort", error.code)
+            else:
+                state.collector.fail(error)
+                self._leave(state, "error", error.code)
         if in_engine and live:
             self._abort([state.id for state in live])
 
     def fail_all(self, error: TailraceError, *, in_engine: bool = True) -> None:
         """End every live request with an error."""
         self.fail(list(self._table.values()), error, in_engine=in_engine)
+
+    def named(self, name: str) -> list[RequestState]:
+        """The live requests that a client knows by this name."""
+        return [state for state in self._table.values() if name in state.names]
 
     def process(self, frame: Frame) -> None:
         """Take a frame. A fault in one row is its own request's end, never another's.

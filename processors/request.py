@@ -61,9 +61,11 @@ class SamplingWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to be answered once. logprobs_field: what the dialect calls the number of alternatives.
+    """One prompt to be answered once.
 
-    A request for several prompts leaves `prompt` empty until it is prepared for each of them.
+    A request for several prompts leaves `prompt` empty until it is prepared for each of them. logprobs_field: what
+    the dialect calls the number of alternatives. names: under which the client knows the request, for aborts; they
+    need not be unique.
     """
 
     prompt: Prompt = TokenPrompt([])
@@ -75,6 +77,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     priority: int = 0
     return_hidden_states: bool = False
+    names: tuple[str, ...] = ()
 
 
 class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,3 +92,4 @@ class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool
     arrival: float
     prompt_text: str | None
+    names: tuple[str, ...] = ()

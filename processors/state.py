@@ -1,5 +1,7 @@
 """What the output loop keeps of one live request."""
 
+from collections.abc import Collection
+
 from engines.errors import EngineFault, error_of
 from engines.protocol import BatchTokenOut, Finish, FinishKind, LogprobParams
 from processors.collector import Collector
@@ -11,7 +13,7 @@ from processors.text import TextStream
 
 
 class RequestState:
-    """One row's cursor: counts, text, latency, outlet."""
+    """One row's cursor: counts, text, latency, outlet. names: under which clients know the request."""
 
     __slots__ = (
         "cached_tokens",
@@ -22,6 +24,7 @@ class RequestState:
         "logprob_rows",
         "logprobs",
         "meter",
+        "names",
         "prompt_tokens",
         "stream",
         "text",
@@ -37,8 +40,10 @@ class RequestState:
         stream: bool,
         meter: Meter,
         arrival: float,
+        names: Collection[str] = (),
     ) -> None:
         self.id = request_id
+        self.names = names
         self.text = text
         self.logprobs = LogprobCompleteness(logprobs, prompt_tokens)
         self.stream = stream
@@ -105,6 +110,21 @@ class RequestState:
             )
         )
         return finish
+
+    def abort(self, message: str) -> None:
+        """End the request's output with an abort: what was held back comes with it."""
+        finish = Finish(FinishKind.ABORT, message=message)
+        self.collector.put(
+            Delta(
+                text=self.text.feed([], finish).text,
+                token_ids=[],
+                lengths=[],
+                prompt_tokens=self.prompt_tokens,
+                completion_tokens=self.completion_tokens,
+                cached_tokens=self.cached_tokens,
+                finish=finish,
+            )
+        )
 
     def finished(self, reason: str, code: str, now: float) -> FinishedRequest:
         """The request's record at its end."""

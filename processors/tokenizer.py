@@ -42,6 +42,17 @@ class TextTokenizer:
         template = self._hub_tokenizer.chat_template
         return template if isinstance(template, str) else None
 
+    @property
+    def class_name(self) -> str:
+        """The tokenizer's class in transformers."""
+        return type(self._hub_tokenizer).__name__
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """The special tokens that have a role, as bos_token and eos_token."""
+        named: dict[str, Any] = self._hub_tokenizer.special_tokens_map
+        return {role: token for role, token in named.items() if isinstance(token, str)}
+
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; a long one is encoded in a thread.
 

@@ -7,10 +7,8 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engines.errors import Aborted
-from engines.protocol import FinishKind
 from processors.collector import Collector
-from processors.delta import Delta
+from processors.delta import Delta, abort_of
 from processors.dialects.renderer import Renderer
 from processors.gateway import Gateway
 from processors.request import PreparedRequest
@@ -43,8 +41,9 @@ class WholeAnswer(Response):
         async with self._gateway.open(self._requests) as collectors:
             deltas = await all_whole(collectors)
         for delta in deltas:
-            if delta.finish is not None and delta.finish.kind is FinishKind.ABORT:
-                raise Aborted(delta.finish.message or "The request was aborted.")
+            aborted = None if self._renderer.reports_aborts else abort_of(delta)
+            if aborted is not None:
+                raise aborted
         return self._renderer.whole(deltas)
 
 

@@ -6,7 +6,7 @@ from processors.dialects.openai_chat import ChatRenderer
 from routers.body import ignored_header, parse, read_json
 from routers.generation import answer, body_schema, prompt_view
 from routers.schemas.chat import ChatCompletionRequest
-from routers.service import ServiceDep
+from routers.service import ServiceDep, request_id_of
 
 router = APIRouter(tags=["openai"])
 
@@ -19,7 +19,7 @@ async def create_chat_completion(request: Request, service: ServiceDep) -> Respo
     model = service.check_model(body.model)
     vocabulary = service.gateway.tokenizer.vocabulary
     options = body.answer_options(service.options.logprobs_mode)
-    generation = body.generation(body.wishes(options))
+    generation = body.generation(body.wishes(options), request_id_of(request))
     prepared = await service.gateway.input.prepare_all(generation, [body.read_prompt()], options.samples)
     head = service.head(f"chatcmpl-{prepared[0].engine_request.id}", model)
     prompt = prompt_view(service, prepared[0], text=False)

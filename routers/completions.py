@@ -6,7 +6,7 @@ from processors.dialects.openai_completions import CompletionsRenderer
 from routers.body import ignored_header, parse, read_json
 from routers.generation import answer, body_schema, prompt_view
 from routers.schemas.completions import CompletionRequest
-from routers.service import ServiceDep
+from routers.service import ServiceDep, request_id_of
 
 router = APIRouter(tags=["openai"])
 
@@ -20,7 +20,7 @@ async def create_completion(request: Request, service: ServiceDep) -> Response:
     model = service.check_model(body.model)
     vocabulary = service.gateway.tokenizer.vocabulary
     options = body.answer_options(service.options.logprobs_mode)
-    generation = body.generation(body.wishes(options))
+    generation = body.generation(body.wishes(options), request_id_of(request))
     prepared = await service.gateway.input.prepare_all(generation, body.read_prompts(), options.samples)
     echo = bool(body.echo)
     scored = echo and options.logprobs is not None

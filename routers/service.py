@@ -62,3 +62,9 @@ def service_of(request: Request) -> Service:
 
 
 ServiceDep = Annotated[Service, Depends(service_of)]
+
+
+def request_id_of(request: Request) -> str:
+    """The request's id, the client's own or made by the app's outermost layer."""
+    request_id: str = request.state.request_id
+    return request_id

@@ -15,9 +15,8 @@ from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from engines.errors import Aborted, InternalFault, TailraceError
-from engines.protocol import FinishKind
 from processors.collector import Collector
-from processors.delta import Delta
+from processors.delta import Delta, abort_of
 from processors.dialects.renderer import Renderer
 from processors.gateway import Gateway
 from processors.request import PreparedRequest
@@ -102,7 +101,8 @@ class EventStream(EventSourceResponse):
         await self._watching.wait()
         async with self._gateway.open(self._requests) as self._collectors:
             for first in await first_ready(self._collectors):
-                raise_if_aborted(first)
+                if not self._renderer.reports_aborts:
+                    raise_if_aborted(first)
             self._ended = asyncio.get_running_loop().create_future()
             try:
                 await self._run(send)
@@ -133,7 +133,7 @@ class EventStream(EventSourceResponse):
         if self._writer.busy:
             return False
         self._silent = False
-        aborted = delta.finish if delta.finish is not None and delta.finish.kind is FinishKind.ABORT else None
+        aborted = None if self._renderer.reports_aborts else abort_of(delta)
         if aborted is not None:
             delta = msgspec.structs.replace(delta, finish=None)
         try:
@@ -144,7 +144,7 @@ class EventStream(EventSourceResponse):
             return True
         self._writer.write(event)
         if aborted is not None:
-            self.fail(Aborted(aborted.message or "The request was aborted."))
+            self.fail(aborted)
         if delta.finish is not None:
             self._open_choices -= 1
             if self._open_choices == 0:
@@ -197,9 +197,10 @@ class EventStream(EventSourceResponse):
 
 
 def raise_if_aborted(delta: Delta) -> None:
-    """Aborted if the engine ended the request so, and nothing of it came before."""
-    if delta.finish is not None and delta.finish.kind is FinishKind.ABORT and not delta.completion_tokens:
-        raise Aborted(delta.finish.message or "The request was aborted.")
+    """Aborted if the request ended so, and nothing of it came before."""
+    aborted = abort_of(delta)
+    if aborted is not None and not delta.completion_tokens:
+        raise aborted
 
 
 async def first_ready(collectors: Sequence[Collector]) -> list[Delta]:

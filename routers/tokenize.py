@@ -46,4 +46,6 @@ async def detokenize(request: Request, service: ServiceDep) -> dict[str, Any]:
     body = parse(DetokenizeRequest, await read_json(request))
     service.check_model(body.model)
     service.gateway.input.check_token_ids(body.tokens, "tokens")
-    return {"prompt": service.gateway.tokenizer.decode(body.tokens)}
+    text = service.gateway.tokenizer.decode(body.tokens)
+    # vLLM's clients read the one, SGLang's the other.
+    return {"prompt": text, "text": text}

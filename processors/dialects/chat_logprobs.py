@@ -13,6 +13,10 @@ class ChatLogprobs:
 
     def render(self, positions: Positions) -> bytes:
         """The object for a run of tokens."""
+        return b'{"content":[' + b",".join(self.entries(positions)) + b'],"refusal":null}'
+
+    def entries(self, positions: Positions) -> list[bytes]:
+        """Its members, one for each token."""
         width = positions.width
         entries: list[bytes] = []
         for entry, token_id in enumerate(positions.token_ids):
@@ -23,7 +27,7 @@ class ChatLogprobs:
                 before, after = self._entry(positions.ids[place])
                 tops.append(before + positions.numbers[place] + after + b"}")
             entries.append(opening + positions.values[entry] + closing + b',"top_logprobs":[' + b",".join(tops) + b"]}")
-        return b'{"content":[' + b",".join(entries) + b'],"refusal":null}'
+        return entries
 
     def _entry(self, token_id: int) -> tuple[bytes, bytes]:
         opening, closing = self._vocabulary.entry(token_id)

@@ -37,7 +37,7 @@ class RankedBlock:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, shown: Shown, *, with_prompt: bool = False, cumulative: bool = False
+        self, vocabulary: Vocabulary | None, shown: Shown, *, with_prompt: bool = False, cumulative: bool = False
     ) -> None:
         self._ranked = RankedLogprobs(vocabulary, shown)
         self._with_prompt = with_prompt

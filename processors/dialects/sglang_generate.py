@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engines.errors import Aborted, TailraceError
+from engines.errors import TailraceError
 from engines.protocol import Finish, FinishKind, LogprobParams
-from processors.delta import Delta
+from processors.delta import Delta, Extras
+from processors.dialects.chat_logprobs import ChatLogprobs
 from processors.dialects.foreign_logprobs import LogprobFormat, RankedBlock
 from processors.dialects.openai_errors import error_body
-from processors.dialects.positions import Shown
+from processors.dialects.positions import Shown, output_positions
 from processors.dialects.sglang_logprobs import TupleColumns, TupleLogprobs
 from processors.json_text import dump, dump_text
 from processors.vocabulary import Vocabulary
@@ -25,15 +26,14 @@ DONE = b"data: [DONE]\n\n"
 class GenerateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asked of its answer.
 
-    logprobs: None without; incremental: streams bring what is new; listed: the answer is a list (a batch, or n > 1),
-    and chunks carry an index; arrival: seconds on the monotonic clock.
+    logprobs: None without; with_text: tuples have the token's text; incremental: streams bring what is new;
+    arrival: seconds on the monotonic clock.
     """
 
     logprobs: LogprobParams | None = None
     logprob_format: LogprobFormat = LogprobFormat.SGLANG
     with_text: bool = False
     incremental: bool = False
-    listed: bool = False
     hidden_states: bool = False
     arrival: float = 0.0
 
@@ -50,12 +50,11 @@ def finish_json(finish: Finish | None, completion_tokens: int) -> bytes:
     return dump({"type": "abort", "message": message, "status_code": None, "err_type": None})
 
 
-class _Answer:
-    """One sequence's answer so far."""
+class GenerateAnswer:
+    """One sequence's answer so far. Without a vocabulary (raw-token mode) no text is shown."""
 
-    def __init__(self, rid: str, prompt_tokens: int, vocabulary: Vocabulary | None, options: GenerateOptions) -> None:
+    def __init__(self, rid: str, vocabulary: Vocabulary | None, options: GenerateOptions) -> None:
         self._rid = dump_text(rid)
-        self._prompt_tokens = prompt_tokens
         self._options = options
         self._text: list[str] = []
         self._ids: list[bytes] = []
@@ -64,53 +63,45 @@ class _Answer:
         self._hidden: list[bytes] = []
         self._multi: list[bytes] = []
         self._latest: Delta | None = None
-        wishes = options.logprobs
-        self._tuples: TupleLogprobs | None = None
+        self._extras: Extras | None = None
+        wishes = options.logprobs or LogprobParams()
+        self._shown = Shown(wishes.top_k, wishes.token_ids)
+        self._tuples = TupleLogprobs(
+            vocabulary, top_k=wishes.top_k, chosen=wishes.token_ids, with_text=options.with_text
+        )
         self._ranked: RankedBlock | None = None
-        if wishes is not None and options.logprob_format.sglang:
-            self._tuples = TupleLogprobs(
-                vocabulary, top_k=wishes.top_k, chosen=wishes.token_ids, with_text=options.with_text
-            )
-        if wishes is not None and options.logprob_format.vllm and vocabulary is not None:
-            self._ranked = RankedBlock(
-                vocabulary, Shown(wishes.top_k, wishes.token_ids), with_prompt=True, cumulative=not options.incremental
-            )
-
-    @property
-    def ended(self) -> bool:
-        """Whether its finish has been shown."""
-        return self._latest is not None and self._latest.finish is not None
+        if options.logprob_format.vllm:
+            cumulative = not options.incremental
+            self._ranked = RankedBlock(vocabulary, self._shown, with_prompt=True, cumulative=cumulative)
+        self._entries: list[bytes] = []
+        self._chat: ChatLogprobs | None = None
+        if options.logprob_format is LogprobFormat.OPENAI and vocabulary is not None:
+            self._chat = ChatLogprobs(vocabulary)
 
     def extend(self, delta: Delta) -> None:
         """Take what is new; an incremental stream forgets what it has shown."""
         if self._options.incremental:
             self._text, self._ids, self._output = [], [], TupleColumns()
-            self._hidden, self._multi = [], []
+            self._hidden, self._multi, self._entries = [], [], []
         self._latest = delta
         self._text.append(delta.text)
         self._ids += [b"%d" % token_id for token_id in delta.token_ids]
         if delta.extras is not None:
             self._hidden += [dump(states) for states in delta.extras.hidden_states]
             self._multi += [dump(ids) for ids in delta.extras.multi_ids]
-        if self._tuples is not None:
-            for piece in delta.prompt_logprobs:
-                self._input.extend(self._tuples.prompt(piece))
-            if delta.logprobs is not None:
-                self._output.extend(self._tuples.output(delta.token_ids, delta.logprobs))
+            self._extras = latest_extras(self._extras, delta.extras)
+        if self._options.logprobs is not None:
+            self._extend_logprobs(delta)
+
+    def _extend_logprobs(self, delta: Delta) -> None:
+        for piece in delta.prompt_logprobs:
+            self._input.extend(self._tuples.prompt(piece))
+        if delta.logprobs is not None:
+            self._output.extend(self._tuples.output(delta.token_ids, delta.logprobs))
+            if self._chat is not None:
+                self._entries += self._chat.entries(output_positions(delta.token_ids, delta.logprobs, self._shown))
         if self._ranked is not None:
             self._ranked.extend(delta)
-
-    def abort(self, message: str) -> None:
-        """End what has not ended, with what is there."""
-        latest = self._latest or Delta(
-            text="",
-            token_ids=[],
-            lengths=[],
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=0,
-            cached_tokens=0,
-        )
-        self._latest = msgspec.structs.replace(latest, finish=Finish(FinishKind.ABORT, message=message))
 
     def json(self, index: int | None) -> bytes:
         """The answer so far as an object."""
@@ -138,52 +129,59 @@ class _Answer:
         wishes = self._options.logprobs
         if wishes is not None:
             meta += b',"logprobs_mode":' + dump_text(wishes.mode.value)
-        if self._tuples is not None and wishes is not None:
             chosen = bool(wishes.token_ids)
             meta += self._input.json("input", with_chosen=chosen) + self._output.json("output", with_chosen=chosen)
             meta += b',"output_token_logprobs_length":%d' % len(self._output.token)
-        if self._ranked is not None:
-            meta += self._ranked.json()
+            if self._ranked is not None:
+                meta += self._ranked.json()
+            if self._chat is not None:
+                meta += b',"logprobs":{"content":[%b]}' % b",".join(self._entries)
         if self._options.hidden_states:
             meta += b',"hidden_states":[%b]' % b",".join(self._hidden)
         if self._multi:
             meta += b',"output_multi_ids":[%b]' % b",".join(self._multi)
-        return meta + _extras(latest)
+        return meta if self._extras is None else meta + extras_json(self._extras, latest.completion_tokens)
 
 
-def _extras(delta: Delta) -> bytes:
+def latest_extras(before: Extras | None, now: Extras) -> Extras:
+    """The latest of each state; the lists are rendered apart."""
+    states = Extras(
+        extra_info=now.extra_info,
+        accepted_draft_tokens=now.accepted_draft_tokens,
+        verify_steps=now.verify_steps,
+        segment=now.segment,
+    )
+    if before is None:
+        return states
+    before.extend(states)
+    return before
+
+
+def extras_json(extras: Extras, completion_tokens: int) -> bytes:
     """Speculative decoding's counts under SGLang's names, and whatever else the engine said."""
-    extras = delta.extras
-    if extras is None:
-        return b""
     meta = b""
     if extras.verify_steps is not None:
         meta += b',"spec_verify_ct":%d' % extras.verify_steps
     if extras.accepted_draft_tokens is not None:
         meta += b',"spec_num_correct_drafts":%d' % extras.accepted_draft_tokens
         if extras.verify_steps:
-            meta += b',"spec_accept_length":' + dump(delta.completion_tokens / extras.verify_steps)
+            meta += b',"spec_accept_length":' + dump(completion_tokens / extras.verify_steps)
     if extras.extra_info is not None:
         meta += b',"output_extra_info":' + dump(extras.extra_info)
     return meta
 
 
 class GenerateRenderer:
-    """Renders one request, single or a batch. rids, prompt_tokens: one for each choice."""
+    """Renders one request, single or a batch: one member of `answers` for each choice.
+
+    listed: the answer is a list (a batch, or n > 1), and chunks carry an index.
+    """
 
     reports_aborts = True
 
-    def __init__(
-        self,
-        rids: Sequence[str],
-        prompt_tokens: Sequence[int],
-        vocabulary: Vocabulary | None,
-        options: GenerateOptions,
-    ) -> None:
-        self._options = options
-        self._answers = [
-            _Answer(rid, tokens, vocabulary, options) for rid, tokens in zip(rids, prompt_tokens, strict=True)
-        ]
+    def __init__(self, answers: Sequence[GenerateAnswer], *, listed: bool) -> None:
+        self._answers = answers
+        self._listed = listed
 
     def start(self) -> bytes:
         """Nothing: the first delta opens the stream."""
@@ -191,30 +189,21 @@ class GenerateRenderer:
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """One chunk."""
-        self._answers[index].extend(delta)
-        return self._event(index)
+        answer = self._answers[index]
+        answer.extend(delta)
+        return b"data: " + answer.json(index if self._listed else None) + b"\n\n"
 
     def end(self) -> bytes:
         """The end mark."""
         return DONE
 
     def error(self, error: TailraceError) -> bytes:
-        """An abort ends each open answer with what is there; another error is an event of its own."""
-        if not isinstance(error, Aborted):
-            return b"data: " + error_body(error) + b"\n\n" + DONE
-        events = b""
-        for index, answer in enumerate(self._answers):
-            if not answer.ended:
-                answer.abort(error.message)
-                events += self._event(index)
-        return events + DONE
+        """An event with the error object, and the end mark."""
+        return b"data: " + error_body(error) + b"\n\n" + DONE
 
     def whole(self, deltas: Sequence[Delta]) -> bytes:
         """The object, or the list of them."""
         for answer, delta in zip(self._answers, deltas, strict=True):
             answer.extend(delta)
         objects = [answer.json(None) for answer in self._answers]
-        return b"[" + b",".join(objects) + b"]" if self._options.listed else objects[0]
-
-    def _event(self, index: int) -> bytes:
-        return b"data: " + self._answers[index].json(index if self._options.listed else None) + b"\n\n"
+        return b"[" + b",".join(objects) + b"]" if self._listed else objects[0]

@@ -10,9 +10,9 @@ from processors.vocabulary import Vocabulary
 
 
 class RankedLogprobs:
-    """Renders positions with the alternatives that are to be shown."""
+    """Renders positions with the alternatives that are to be shown. Without a vocabulary texts are null."""
 
-    def __init__(self, vocabulary: Vocabulary, shown: Shown) -> None:
+    def __init__(self, vocabulary: Vocabulary | None, shown: Shown) -> None:
         self._vocabulary = vocabulary
         self._shown = shown
 
@@ -43,5 +43,5 @@ class RankedLogprobs:
             token_id,
             value,
             b"%d" % rank if rank else b"null",
-            self._vocabulary.display(token_id),
+            b"null" if self._vocabulary is None else self._vocabulary.display(token_id),
         )

@@ -10,6 +10,13 @@ from processors.dialects.openai import OpenAIOptions
 from processors.request import ChatPrompt
 from routers.schemas.openai import OpenAIRequest
 
+# Arguments of the tokenizer's own call; a template given by a client would be code of theirs.
+_TEMPLATE_ARGUMENTS = frozenset({
+    "conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt",
+    "continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
+    "return_assistant_tokens_mask", "tokenizer_kwargs",
+})  # fmt: skip
+
 
 class ChatMessage(BaseModel):
     """One message. Content is a text or a list of text parts; other members go to the template as they are."""
@@ -94,11 +101,14 @@ class ChatCompletionRequest(OpenAIRequest):
             raise InvalidValue(
                 "continue_final_message needs add_generation_prompt to be false.", param="continue_final_message"
             )
+        kwargs = self.chat_template_kwargs or {}
+        if taken := _TEMPLATE_ARGUMENTS & kwargs.keys():
+            raise InvalidValue(f"{min(taken)} is no variable of a template.", param="chat_template_kwargs")
         return ChatPrompt(
             messages=[message.template_message(place) for place, message in enumerate(self.messages)],
             add_generation_prompt=self.add_generation_prompt is not False,
             continue_final_message=bool(self.continue_final_message),
-            template_kwargs=self.chat_template_kwargs or {},
+            template_kwargs=kwargs,
         )
 
     def shown_logprobs(self) -> int | None:

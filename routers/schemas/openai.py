@@ -1,27 +1,23 @@
 """What the requests of OpenAI's completions and chat have in common, vLLM's extensions included."""
 
-import logging
 from abc import abstractmethod
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from engines.errors import InvalidValue, UnsupportedFeature
+from engines.errors import InvalidValue
 from engines.protocol import LogprobParams, LogprobsMode
 from processors.dialects.foreign_logprobs import LogprobFormat
 from processors.dialects.openai import OpenAIOptions
 from processors.request import GenerationRequest, SamplingWishes
 from processors.text import TextParams
+from routers.schemas.ignored import IgnoredFields
+from routers.schemas.stops import Stops
 
-log = logging.getLogger("tailrace.request")
-
-_MOST_STOPS = 32
-_LONGEST_STOP = 1024
 _MOST_BIASES = 1024
 MOST_SAMPLES = 128
 _INT64 = 2**63
-
-_warned: set[str] = set()
+_LONGEST_ID = 128
 
 
 class StreamOptions(BaseModel):
@@ -33,11 +29,9 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
-class OpenAIRequest(BaseModel):
+class OpenAIRequest(IgnoredFields):
     """Fields of both routes. Types are strict: nothing is coerced.
 
-    UNSUPPORTED: known fields that are refused by name unless they hold one of the listed neutral values.
-    INFORMATIVE: known fields without an effect on the answer here; they are reported as ignored.
     LOGPROBS_FIELD: the field that holds the number of alternatives.
     """
 
@@ -65,12 +59,14 @@ class OpenAIRequest(BaseModel):
     }
     INFORMATIVE: ClassVar[frozenset[str]] = frozenset({
         "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-        "prompt_cache_retention", "request_id", "rid", "session_id", "length_penalty",
+        "prompt_cache_retention", "session_id", "length_penalty",
     })  # fmt: skip
 
     LOGPROBS_FIELD: ClassVar[str] = "logprobs"
 
     model: str | None = None
+    rid: Annotated[str, Field(max_length=_LONGEST_ID)] | None = None
+    request_id: Annotated[str, Field(max_length=_LONGEST_ID)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -80,7 +76,7 @@ class OpenAIRequest(BaseModel):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
     seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
-    stop: Any = None
+    stop: Stops = ()
     stop_token_ids: Annotated[list[int], Field(max_length=_MOST_BIASES)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     ignore_eos: bool | None = None
@@ -101,22 +97,6 @@ class OpenAIRequest(BaseModel):
     logprob_format: str | None = None
     logprobs_mode: str | None = None
     priority: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
-
-    @field_validator("stop")
-    @classmethod
-    def _read_stop(cls, value: Any) -> Any:
-        stops = [value] if isinstance(value, str) else value
-        if stops is None:
-            return ()
-        if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-            raise ValueError("must be a string or a list of strings")
-        if len(stops) > _MOST_STOPS:
-            raise ValueError(f"at most {_MOST_STOPS} stop strings are allowed")
-        if not all(stops):
-            raise ValueError("a stop string must not be empty")
-        if max(map(len, stops), default=0) > _LONGEST_STOP:
-            raise ValueError(f"a stop string may have at most {_LONGEST_STOP} characters")
-        return tuple(stops)
 
     @field_validator("logprobs_mode")
     @classmethod
@@ -140,23 +120,8 @@ class OpenAIRequest(BaseModel):
         return value
 
     def ignored(self, *, strict: bool) -> list[str]:
-        """Names of the sent fields that have no effect. Refuses known fields that ask for what is not done here.
-
-        UnsupportedFeature or, in strict mode, InvalidValue for an unknown field.
-        """
-        extra = self.model_extra or {}
-        for name, neutral in self.UNSUPPORTED.items():
-            if extra.get(name) is not None and extra[name] not in neutral:
-                raise UnsupportedFeature(f"{name} is not supported with this value.", param=name)
-        unknown = [name for name in extra if name not in self.UNSUPPORTED]
-        if strict:
-            for name in unknown:
-                if name not in self.INFORMATIVE:
-                    raise InvalidValue(f"Unknown field {name[:64]!r}.", param=name[:64])
-        for name in unknown:
-            if name not in _warned and len(_warned) < _MOST_BIASES:
-                _warned.add(name)
-                log.warning("request field %.64r has no effect", name)
+        """Names of the sent fields that have no effect; refuses what can't be done, as IgnoredFields says."""
+        unknown = super().ignored(strict=strict)
         if self.stream_options is not None and not self.stream:
             raise InvalidValue("stream_options is only allowed with stream.", param="stream_options")
         return unknown
@@ -222,12 +187,12 @@ class OpenAIRequest(BaseModel):
             shown_samples=self.n or 1,
         )
 
-    def generation(self, logprobs: LogprobParams | None) -> GenerationRequest:
+    def generation(self, logprobs: LogprobParams | None, request_id: str) -> GenerationRequest:
         """The neutral request, without its prompt."""
         return GenerationRequest(
             sampling=self.sampling(),
             text=TextParams(
-                stop=self.stop or (),
+                stop=self.stop,
                 include_stop=bool(self.include_stop_str_in_output or self.no_stop_trim),
                 skip_special_tokens=self.skip_special_tokens is not False,
                 min_tokens=self.min_tokens or 0,
@@ -237,4 +202,5 @@ class OpenAIRequest(BaseModel):
             max_tokens_field=self.limit_field,
             stream=bool(self.stream),
             priority=self.priority or 0,
+            names=tuple({request_id, *(name for name in (self.rid, self.request_id) if name)}),
         )
