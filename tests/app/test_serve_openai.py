@@ -229,7 +229,7 @@ async def test_async_streams(
         ({"max_completion_tokens": 10**6}, "max_completion_tokens", "invalid_value"),
         ({"messages": [{"role": "user", "content": "word " * 9000}]}, "messages", "context_length_exceeded"),
         ({"logprobs": True, "top_logprobs": 99}, "top_logprobs", "invalid_value"),
-        ({"n": 2}, "n", "unsupported_feature"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias", "invalid_value"),
         ({"messages": []}, "messages", "invalid_value"),
     ],
 )
