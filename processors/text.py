@@ -56,6 +56,9 @@ class TextStream:
         """
         if self._detokenizer is None:
             return TextPiece("", len(token_ids), [0] * len(token_ids))
+        if finish is None and self._stops is None and len(token_ids) == 1 and token_ids[0] not in self._hidden:
+            text = self._detokenizer.feed(token_ids[0])
+            return TextPiece(text, 1, [len(text)])
         parts: list[str] = []
         lengths: list[int] = []
         stop_token_at = -1

@@ -9,7 +9,8 @@ tokenizer's own decoder; their bytes here are those of the token alone.
 import functools
 import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from tokenizers import Tokenizer
@@ -18,6 +19,8 @@ from processors.json_text import dump_text
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _METASPACE = "\u2581"
+
+Piece = TypeVar("Piece")
 
 
 class DecoderFamily(msgspec.Struct, frozen=True):
@@ -98,11 +101,15 @@ def piece_bytes(piece: str, family: DecoderFamily) -> bytes:
 
 
 class Vocabulary:
-    """Tables by token id.
+    r"""Tables by token id.
 
     bytes_of: the token's own bytes; text_of: its text, or None where its bytes are no whole UTF-8 text;
     special: ids that skip_special_tokens hides. `size` ids exist; ids past the tokenizer's last one (models pad
     their output layer) have no bytes.
+
+    Pieces of JSON, made when first asked for: display(id) is the token's text as a literal, broken UTF-8 as U+FFFD;
+    key(id) a literal that names its bytes, the text or, where it is none, `bytes:\xf0\x9f`, the form of OpenAI's legacy
+    completions; entry(id) a chat logprob entry around its number: `{"token":..,"logprob":` and `,"bytes":[..]`.
     """
 
     def __init__(self, tokenizer: Tokenizer, size: int | None = None) -> None:
@@ -118,41 +125,33 @@ class Vocabulary:
                 self.bytes_of[token_id] = piece_bytes(piece, family)
                 self.text_of[token_id] = _whole_text(self.bytes_of[token_id])
         self.longest_token = max(map(len, self.bytes_of), default=1)
-        self._display: dict[int, bytes] = {}
-        self._keys: dict[int, bytes] = {}
-        self._entries: dict[int, tuple[bytes, bytes]] = {}
+        self.display = _Pieces(self._make_display).__getitem__
+        self.key = _Pieces(self._make_key).__getitem__
+        self.entry = _Pieces(self._make_entry).__getitem__
 
-    def display(self, token_id: int) -> bytes:
-        """The token's text as a JSON literal; broken UTF-8 shows as U+FFFD."""
-        piece = self._display.get(token_id)
-        if piece is None:
-            piece = self._display[token_id] = dump_text(self.bytes_of[token_id].decode(errors="replace"))
+    def _make_display(self, token_id: int) -> bytes:
+        return dump_text(self.bytes_of[token_id].decode(errors="replace"))
+
+    def _make_key(self, token_id: int) -> bytes:
+        raw = self.bytes_of[token_id]
+        text = _whole_text(raw)
+        return dump_text(text if text is not None else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw))
+
+    def _make_entry(self, token_id: int) -> tuple[bytes, bytes]:
+        numbers = ",".join(map(str, self.bytes_of[token_id]))
+        return b'{"token":' + self.display(token_id) + b',"logprob":', f',"bytes":[{numbers}]'.encode()
+
+
+class _Pieces(dict[int, Piece]):
+    """Made once for each id, then looked up by the dict itself."""
+
+    def __init__(self, make: Callable[[int], Piece]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, token_id: int) -> Piece:
+        piece = self[token_id] = self._make(token_id)
         return piece
-
-    def key(self, token_id: int) -> bytes:
-        r"""The token as a JSON literal that names its bytes: its text, or `bytes:\xf0\x9f` where it is no text.
-
-        The second form is the one that OpenAI's legacy completions use.
-        """
-        piece = self._keys.get(token_id)
-        if piece is None:
-            raw = self.bytes_of[token_id]
-            text = _whole_text(raw)
-            piece = self._keys[token_id] = dump_text(
-                text if text is not None else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
-            )
-        return piece
-
-    def entry(self, token_id: int) -> tuple[bytes, bytes]:
-        """A chat logprob entry around its number: `{"token":..,"logprob":` and `,"bytes":[..]`."""
-        pieces = self._entries.get(token_id)
-        if pieces is None:
-            numbers = ",".join(map(str, self.bytes_of[token_id]))
-            pieces = self._entries[token_id] = (
-                b'{"token":' + self.display(token_id) + b',"logprob":',
-                f',"bytes":[{numbers}]'.encode(),
-            )
-        return pieces
 
 
 def _whole_text(raw: bytes) -> str | None:

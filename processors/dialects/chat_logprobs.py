@@ -8,8 +8,8 @@ class ChatLogprobs:
     """Renders entries. The alternatives are those that were asked for, whether or not the sampled one is among them."""
 
     def __init__(self, vocabulary: Vocabulary, *, tokens_as_token_ids: bool = False) -> None:
-        self._vocabulary = vocabulary
-        self._tokens_as_token_ids = tokens_as_token_ids
+        self._pieces = vocabulary.entry
+        self._entry = self._named_by_id if tokens_as_token_ids else vocabulary.entry
 
     def render(self, positions: Positions) -> bytes:
         """The object for a run of tokens."""
@@ -18,19 +18,16 @@ class ChatLogprobs:
     def entries(self, positions: Positions) -> list[bytes]:
         """Its members, one for each token."""
         width = positions.width
+        tops = [
+            b"%b%b%b}" % (before, number, after)
+            for (before, after), number in zip(map(self._entry, positions.ids), positions.numbers, strict=True)
+        ]
         entries: list[bytes] = []
         for entry, token_id in enumerate(positions.token_ids):
-            start = entry * width
-            opening, closing = self._entry(token_id)
-            tops: list[bytes] = []
-            for place in range(start, start + width):
-                before, after = self._entry(positions.ids[place])
-                tops.append(before + positions.numbers[place] + after + b"}")
-            entries.append(opening + positions.values[entry] + closing + b',"top_logprobs":[' + b",".join(tops) + b"]}")
+            before, after = self._entry(token_id)
+            alternatives = b",".join(tops[entry * width : (entry + 1) * width])
+            entries.append(b'%b%b%b,"top_logprobs":[%b]}' % (before, positions.values[entry], after, alternatives))
         return entries
 
-    def _entry(self, token_id: int) -> tuple[bytes, bytes]:
-        opening, closing = self._vocabulary.entry(token_id)
-        if self._tokens_as_token_ids:
-            return b'{"token":"token_id:%d","logprob":' % token_id, closing
-        return opening, closing
+    def _named_by_id(self, token_id: int) -> tuple[bytes, bytes]:
+        return b'{"token":"token_id:%d","logprob":' % token_id, self._pieces(token_id)[1]

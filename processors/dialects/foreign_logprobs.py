@@ -55,7 +55,9 @@ class RankedBlock:
                 self._prompt += self._ranked.prompt(piece)
         if delta.logprobs is not None:
             self._output += self._ranked.output(delta.token_ids, delta.logprobs)
-            self._total += sum(max(value, FLOOR) for value in delta.logprobs.values)
+            # One after the other: a sum of sums would depend on how the tokens came grouped.
+            for value in delta.logprobs.values:
+                self._total += max(value, FLOOR)
 
     def json(self) -> bytes:
         """Members of an object, each with a comma before it."""
@@ -66,10 +68,14 @@ class RankedBlock:
 
 
 class TupleBlock:
-    """SGLang's block of one choice of a stream of deltas: a meta_info with the logprobs that are new."""
+    """SGLang's block of one choice of a stream of deltas: a meta_info with the logprobs that are new.
+
+    Chosen ids stand in for the likeliest ones here too.
+    """
 
     def __init__(self, vocabulary: Vocabulary, shown: Shown) -> None:
-        self._tuples = TupleLogprobs(vocabulary, top_k=shown.top_k, chosen=shown.chosen, with_text=True)
+        top_k = 0 if shown.chosen else shown.top_k
+        self._tuples = TupleLogprobs(vocabulary, top_k=top_k, chosen=shown.chosen, with_text=True)
         self._with_chosen = bool(shown.chosen)
 
     def json(self, delta: Delta) -> bytes:

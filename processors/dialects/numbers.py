@@ -17,6 +17,8 @@ def floor(values: list[float]) -> list[float]:
 
 def number_texts(values: Sequence[float]) -> list[bytes]:
     """Each value as the shortest decimal that reads back as the same double. No value may be NaN."""
+    if len(values) == 1:
+        return [orjson.dumps(max(values[0], FLOOR))]
     if not values:
         return []
     return orjson.dumps(floor(list(values)))[1:-1].split(b",")

@@ -83,6 +83,7 @@ class OpenAIRenderer:
         foreign = options.logprob_format if options.logprobs is not None else LogprobFormat.OPENAI
         self._ranked = [RankedBlock(vocabulary, shown) for _ in range(choices)] if foreign.vllm else []
         self._tuples = TupleBlock(vocabulary, shown) if foreign.sglang else None
+        self._bare = not (options.any_logprobs or options.return_token_ids or options.continuous_usage)
         self._prompt_ranked: RankedLogprobs | None = None
         if options.prompt_logprobs is not None:
             self._prompt_ranked = RankedLogprobs(vocabulary, Shown(options.prompt_logprobs))

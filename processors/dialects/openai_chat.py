@@ -26,6 +26,8 @@ class ChatRenderer(OpenAIRenderer):
         self._shown = Shown(options.logprobs or 0, options.chosen, ordered=True)
         self._logprobs = ChatLogprobs(vocabulary, tokens_as_token_ids=options.tokens_as_token_ids)
         self._openings = [b'{"index":%d,"delta":{"content":' % index for index in range(options.samples)]
+        self._bare_heads = [self._prefix + opening for opening in self._openings]
+        self._bare_tail = b'},"logprobs":null,"finish_reason":null}' + self._tail
 
     def _prompt_ids(self) -> bytes:
         if not self.options.return_token_ids:
@@ -45,7 +47,13 @@ class ChatRenderer(OpenAIRenderer):
         return b"".join(events)
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """One chunk. The prompt's logprobs stand beside the choices, once for all of them."""
+        """One chunk. The prompt's logprobs stand beside the choices, once for all of them.
+
+        A chunk of a text and nothing else, the most frequent one, has but one part that is new.
+        """
+        if self._bare and delta.finish is None:
+            self._latest[index] = delta
+            return self._bare_heads[index] + dump_text(delta.text) + self._bare_tail
         choice = self._openings[index] + dump_text(delta.text) + b"}" + self._rest(index, delta, streamed=True) + b"}"
         return self.event(index, delta, choice, self.prompt_block(delta) if index == 0 else b"")
 

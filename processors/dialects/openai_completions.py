@@ -34,6 +34,8 @@ class CompletionsRenderer(OpenAIRenderer):
         self._echo = echo
         self._first = [True] * choices
         self._openings = [b'{"index":%d,"text":' % index for index in range(choices)]
+        self._bare_heads = [self._prefix + opening for opening in self._openings]
+        self._bare_tail = b',"logprobs":null,"finish_reason":null,"stop_reason":null}' + self._tail
         self._shown = Shown(options.logprobs or 0, options.chosen)
         as_ids = options.tokens_as_token_ids
         self._logprobs = [LegacyLogprobs(vocabulary, tokens_as_token_ids=as_ids) for _ in range(choices)]
@@ -46,7 +48,10 @@ class CompletionsRenderer(OpenAIRenderer):
         return b""
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """One chunk."""
+        """One chunk. That of a text and nothing else, the most frequent one, has but one part that is new."""
+        if self._bare and delta.finish is None and not self._first[index]:
+            self._latest[index] = delta
+            return self._bare_heads[index] + dump_text(delta.text) + self._bare_tail
         return self.event(index, delta, self._choice(index, delta))
 
     def whole(self, deltas: Sequence[Delta]) -> bytes:
@@ -66,19 +71,15 @@ class CompletionsRenderer(OpenAIRenderer):
         if self.options.return_token_ids:
             ids += b',"token_ids":' + dump(delta.token_ids)
         finish, stop = finish_json(delta.finish)
-        return (
-            self._openings[index]
-            + dump_text(text)
-            + b',"logprobs":'
-            + self._legacy(index, delta)
-            + b',"finish_reason":'
-            + finish
-            + b',"stop_reason":'
-            + stop
-            + ids
-            + self.prompt_block(delta)
-            + self.foreign(index, delta)
-            + b"}"
+        return b'%b%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b%b%b%b}' % (
+            self._openings[index],
+            dump_text(text),
+            self._legacy(index, delta),
+            finish,
+            stop,
+            ids,
+            self.prompt_block(delta),
+            self.foreign(index, delta),
         )
 
     def _legacy(self, index: int, delta: Delta) -> bytes:
@@ -86,8 +87,10 @@ class CompletionsRenderer(OpenAIRenderer):
         pieces = delta.prompt_logprobs if self._echo else []
         if self.options.logprobs is None or (delta.logprobs is None and not pieces):
             return b"null"
-        columns = LegacyColumns()
         renderer = self._logprobs[index]
+        if not pieces and delta.logprobs is not None and len(delta.token_ids) == 1:
+            return renderer.single(delta.lengths[0], output_positions(delta.token_ids, delta.logprobs, self._shown))
+        columns = LegacyColumns()
         lengths = self._prompt(index).lengths
         for piece in pieces:
             absent, positions = prompt_positions(piece, self._shown)

@@ -40,6 +40,8 @@ def output_positions(token_ids: Sequence[int], logprobs: Logprobs, shown: Shown)
     """Positions of generated tokens."""
     if shown.chosen:
         ids, values = _chosen(logprobs.chosen_values, shown)
+    elif shown.top_k == logprobs.top_k:
+        ids, values = logprobs.top_ids, logprobs.top_values
     else:
         ids, values = _narrowed(logprobs.top_ids, logprobs.top_values, logprobs.top_k, shown.top_k)
     return Positions(token_ids, number_texts(logprobs.values), logprobs.ranks, shown.width, ids, number_texts(values))

@@ -1,11 +1,13 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engines.errors import (
     Aborted,
     ContextLengthExceeded,
+    DeadlineExceeded,
     Draining,
     EngineDied,
     EngineFault,
@@ -246,16 +248,35 @@ async def test_draining_refuses_new_requests_and_lets_live_ones_end(byte_level_d
         assert len(scene.engine.submitted) == 1
 
 
-async def test_abort_all_ends_every_request_with_its_error(byte_level_dir: Path) -> None:
+async def test_abort_all_ends_every_request_with_an_abort(byte_level_dir: Path) -> None:
     async with started(byte_level_dir, ENDLESS) as scene:
         requests = [await scene.prepare() for _ in range(2)]
         async with scene.gateway.open(requests) as collectors:
             scene.gateway.abort_all(Aborted("shutting down"))
             for collector in collectors:
-                with pytest.raises(Aborted):
-                    await collector.whole()
+                whole = await collector.whole()
+                assert whole.finish == Finish(FinishKind.ABORT, message="shutting down")
             await scene.gateway.idle()
         assert scene.engine.aborted == [request.engine_request.id for request in requests]
+
+
+async def test_a_failure_of_all_is_an_error_of_each(byte_level_dir: Path) -> None:
+    async with started(byte_level_dir, ENDLESS) as scene:
+        async with scene.gateway.open([await scene.prepare()]) as (collector,):
+            scene.gateway.abort_all(DeadlineExceeded("too late"))
+            with pytest.raises(DeadlineExceeded):
+                await collector.whole()
+        assert len(scene.engine.aborted) == 1
+
+
+async def test_an_abort_by_name_is_exact_and_reaches_every_request_of_that_name(byte_level_dir: Path) -> None:
+    async with started(byte_level_dir, ENDLESS) as scene:
+        named = [msgspec.structs.replace(await scene.prepare(), names=(name,)) for name in ("1", "10", "1")]
+        async with scene.gateway.open(named):
+            assert scene.gateway.abort("1") == 2
+            assert scene.engine.aborted == [named[0].engine_request.id, named[2].engine_request.id]
+            assert scene.gateway.running == 1
+            assert scene.gateway.abort("0") == 0
 
 
 async def test_idle_returns_at_once_where_nothing_is_live(byte_level_dir: Path) -> None:
