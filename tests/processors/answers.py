@@ -46,13 +46,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @st.composite
-def answers(draw: st.DrawFn, *, vocabulary: int, max_size: int = 8, top_k: int | None = None) -> Answer:
+def answers(
+    draw: st.DrawFn, *, vocabulary: int, max_size: int = 8, top_k: int | None = None, chosen: int | None = None
+) -> Answer:
     """Any answer; alternatives are distinct ids, most likely first, with or without the sampled one.
 
     Values and texts are drawn, and dealt out to the tokens by a seed: a draw for each would be slow.
     """
     k = draw(st.sampled_from([0, 1, 2, 5])) if top_k is None else top_k
-    chosen, extras = draw(st.integers(0, 2)), draw(st.booleans())
+    chosen = draw(st.integers(0, 2)) if chosen is None else chosen
+    extras = draw(st.booleans())
     values, texts = (
         draw(st.lists(LOGPROBS, min_size=3, max_size=6)),
         draw(st.lists(NASTY_TEXTS, min_size=1, max_size=4)),
@@ -101,8 +104,13 @@ def logprobs_of(answer: Answer, tokens: Sequence[Token]) -> Logprobs:
     )
 
 
-def deltas_of(answer: Answer, runs: Sequence[Sequence[Token]]) -> list[Delta]:
-    """The sequence's deltas, one a run, all lists their own; the last one carries the finish."""
+def deltas_of(
+    answer: Answer, runs: Sequence[Sequence[Token]], prompt: Sequence[list[PromptLogprobs]] | None = None
+) -> list[Delta]:
+    """The sequence's deltas, one a run, all lists their own; the last one carries the finish.
+
+    prompt: each run's pieces of the prompt's logprobs, by default one that says which run it is.
+    """
     deltas = []
     seen = 0
     for number, run in enumerate(runs, start=1):
@@ -116,12 +124,16 @@ def deltas_of(answer: Answer, runs: Sequence[Sequence[Token]]) -> list[Delta]:
                 completion_tokens=seen,
                 cached_tokens=answer.cached_tokens,
                 logprobs=logprobs_of(answer, run) if answer.logprobs and run else None,
-                prompt_logprobs=[PromptLogprobs(start=number, token_ids=[number], values=[-1.0], ranks=[1])],
+                prompt_logprobs=[_mark(number)] if prompt is None else list(prompt[number - 1]),
                 finish=answer.finish if number == len(runs) else None,
                 extras=_extras_of(run, seen) if answer.extras else None,
             )
         )
     return deltas
+
+
+def _mark(number: int) -> PromptLogprobs:
+    return PromptLogprobs(start=number, token_ids=[number], values=[-1.0], ranks=[1])
 
 
 def _extras_of(run: Sequence[Token], seen: int) -> Extras:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from engines.errors import ContextLengthExceeded, InvalidValue, RequestError, UnsupportedFeature
 from engines.protocol import Capabilities, EngineInfo, LogprobParams, LogprobsMode, SamplingParams
 from processors.input import InputProcessor
+from processors.limits import Limits
 from processors.request import (
     ChatPrompt,
     GenerationRequest,
@@ -45,7 +46,7 @@ def processor(
     return InputProcessor(
         owned,
         EngineInfo(engine_id="e0", model="m", tokenizer="t", eos_token_ids=(), capabilities=capabilities, **fields),
-        max_logprobs=max_logprobs,
+        Limits(max_logprobs=max_logprobs),
     )
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from processors.delta import Logprobs
 from processors.dialects.chat_logprobs import ChatLogprobs
+from processors.dialects.positions import Shown, output_positions
 from tests.processors.answers import Answer, Token, answers, logprobs_of
 from tests.processors.dialects.vocabularies import VOCABULARY
 from tests.processors.frames import sampled_logprobs
@@ -18,7 +19,8 @@ ANSWERS = answers(vocabulary=VOCABULARY.size)
 
 def render(answer: Answer, tokens: list[Token], *, as_ids: bool = False) -> Any:
     renderer = ChatLogprobs(VOCABULARY, tokens_as_token_ids=as_ids)
-    block = renderer.render([token.id for token in tokens], logprobs_of(answer, tokens))
+    ids = [token.id for token in tokens]
+    block = renderer.render(output_positions(ids, logprobs_of(answer, tokens), Shown(answer.top_k)))
     assert len(block.decode().splitlines()) == 1
     whole = strict_json(block)
     assert whole.keys() == {"content", "refusal"}
@@ -48,7 +50,8 @@ def test_law_1_runs_join_to_the_whole(answer: Answer, as_ids: bool, data: st.Dat
 def test_law_4_a_star_over_three_tokens() -> None:
     """Three entries; bytes [240,159], [140], [159] in sum."""
     ids = [id_of(byte_level(), "ðŁ"), 140, 159]
-    content = strict_json(ChatLogprobs(VOCABULARY).render(ids, sampled_logprobs([-1.0, -2.0, -3.0])))["content"]
+    positions = output_positions(ids, sampled_logprobs([-1.0, -2.0, -3.0]), Shown(0))
+    content = strict_json(ChatLogprobs(VOCABULARY).render(positions))["content"]
     assert [item["bytes"] for item in content] == [[240, 159], [140], [159]]
     assert [item["token"] for item in content] == ["\ufffd"] * 3
     assert [item["top_logprobs"] for item in content] == [[]] * 3
@@ -63,5 +66,6 @@ def test_tokens_as_token_ids_keep_the_true_bytes() -> None:
 
 def test_minus_infinity_is_the_floor() -> None:
     logprobs = Logprobs([-math.inf], [0], 1, [7], [-math.inf], 0, [], [])
-    (item,) = strict_json(ChatLogprobs(VOCABULARY).render([7], logprobs))["content"]
+    positions = output_positions([7], logprobs, Shown(1))
+    (item,) = strict_json(ChatLogprobs(VOCABULARY).render(positions))["content"]
     assert item["logprob"] == item["top_logprobs"][0]["logprob"] == -9999.0

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processors.delta import Logprobs
-from processors.dialects.legacy_logprobs import LegacyLogprobs
+from processors.dialects.legacy_logprobs import LegacyColumns, LegacyLogprobs
+from processors.dialects.positions import Shown, output_positions
 from tests.processors.answers import Answer, Token, answers, logprobs_of
 from tests.processors.dialects.vocabularies import COLLIDING, EMPTY, LIKE_AN_ID, VOCABULARY
 from tests.processors.frames import sampled_logprobs
@@ -17,9 +18,17 @@ ANSWERS = answers(vocabulary=VOCABULARY.size)
 
 
 def render(answer: Answer, tokens: list[Token], renderer: LegacyLogprobs | None = None) -> Any:
-    logprobs = logprobs_of(answer, tokens)
     lengths = [len(token.text) for token in tokens]
-    block = (renderer or LegacyLogprobs(VOCABULARY)).render([token.id for token in tokens], lengths, logprobs)
+    return object_of([token.id for token in tokens], lengths, logprobs_of(answer, tokens), renderer)
+
+
+def object_of(ids: list[int], lengths: list[int], logprobs: Logprobs, renderer: LegacyLogprobs | None = None) -> Any:
+    """The object of one run, with all alternatives that the engine sent."""
+    columns = LegacyColumns()
+    (renderer or LegacyLogprobs(VOCABULARY)).add(
+        columns, lengths, output_positions(ids, logprobs, Shown(logprobs.top_k))
+    )
+    block = columns.json()
     assert len(block.decode().splitlines()) == 1
     return strict_json(block)
 
@@ -91,8 +100,7 @@ def test_law_5_asking_for_fewer_changes_no_key_and_no_value(answer: Answer, top_
 
 
 def test_logprobs_0_is_the_sampled_token_alone() -> None:
-    block = LegacyLogprobs(VOCABULARY).render([ord("a")], [1], sampled_logprobs([-0.5]))
-    assert strict_json(block) == {
+    assert object_of([ord("a")], [1], sampled_logprobs([-0.5])) == {
         "tokens": ["a"],
         "token_logprobs": [-0.5],
         "top_logprobs": [{"a": -0.5}],
@@ -127,8 +135,8 @@ def test_a_text_that_looks_like_an_id_never_takes_that_ids_key() -> None:
 
 
 def test_a_token_that_is_no_text_is_named_by_its_bytes() -> None:
-    block = LegacyLogprobs(VOCABULARY).render([0xF0, 0x9F], [0, 0], sampled_logprobs([-1.0, -2.0]))
-    assert strict_json(block)["tokens"] == [r"bytes:\xf0", r"bytes:\x9f"]
+    block = object_of([0xF0, 0x9F], [0, 0], sampled_logprobs([-1.0, -2.0]))
+    assert block["tokens"] == [r"bytes:\xf0", r"bytes:\x9f"]
 
 
 def test_tokens_as_token_ids_name_every_token() -> None:
@@ -140,6 +148,6 @@ def test_tokens_as_token_ids_name_every_token() -> None:
 
 def test_minus_infinity_is_the_floor_everywhere() -> None:
     logprobs = Logprobs([-math.inf], [0], 1, [7], [-math.inf], 0, [], [])
-    block = strict_json(LegacyLogprobs(VOCABULARY).render([7], [1], logprobs))
+    block = object_of([7], [1], logprobs)
     assert block["token_logprobs"] == [-9999.0]
     assert list(block["top_logprobs"][0].values()) == [-9999.0]

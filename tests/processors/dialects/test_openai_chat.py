@@ -7,8 +7,8 @@ from engines.errors import EngineDied
 from engines.protocol import Finish, FinishKind
 from processors.dialects.openai import OpenAIOptions
 from processors.dialects.openai_chat import ChatRenderer
-from processors.dialects.renderer import PromptView
 from tests.processors.answers import Answer, Token
+from tests.processors.dialects.joining import extend_choice, foreign_members, ranked_prompt, shown
 from tests.processors.dialects.scenes import (
     HEAD,
     Scene,
@@ -17,21 +17,24 @@ from tests.processors.dialects.scenes import (
     check_one_finish,
     check_usage,
     chunks_of,
+    plain_prompt,
     scenes,
 )
 from tests.processors.dialects.vocabularies import VOCABULARY
 from tests.sse import EventReader
 
 SCENES = scenes(max_prompts=1)
+FOREIGN = {"output_logprobs", "cumulative_logprob", "meta_info"}
 
 
 def renderer(scene: Scene) -> ChatRenderer:
-    return ChatRenderer(HEAD, VOCABULARY, scene.options, scene.prompts[0], role="assistant")
+    return ChatRenderer(HEAD, VOCABULARY, scene.options, scene.views[0], role="assistant")
 
 
 def simple(options: OpenAIOptions, finish: Finish) -> Scene:
     answer = Answer(tokens=[Token(id=1, text="Hi"), Token(id=2, text="!")], logprobs=False, finish=finish)
-    return Scene(options, [PromptView("p", [1, 2])], [answer], [[[token] for token in answer.tokens]], [0, 0])
+    runs: Any = [[[token] for token in answer.tokens]]
+    return Scene(options=options, prompts=[plain_prompt("p", 1, 2)], answers=[answer], runs=runs, order=[0, 0])
 
 
 def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
@@ -47,8 +50,7 @@ def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
             assert part["logprobs"]["refusal"] is None
             joined = choice["logprobs"] or {"content": [], "refusal": None}
             choice["logprobs"] = joined | {"content": joined["content"] + part["logprobs"]["content"]}
-        if "token_ids" in part:
-            choice["token_ids"] = choice.get("token_ids", []) + part["token_ids"]
+        extend_choice(choice, part)
         choice["finish_reason"] = part["finish_reason"]
         if part["finish_reason"] is not None:
             choice["stop_reason"] = part["stop_reason"]
@@ -69,6 +71,8 @@ def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene) -> None:
     assert [joined[index] for index in range(choices)] == body["choices"]
     assert [chunk.get("prompt_token_ids") for chunk in chunks[:1]] == [body.get("prompt_token_ids")]
     assert not any("prompt_token_ids" in chunk for chunk in chunks[1:])
+    pieces = [entry for chunk in chunks for entry in chunk.get("prompt_logprobs", [])]
+    assert pieces == body.get("prompt_logprobs", [])
 
 
 @given(SCENES)
@@ -85,12 +89,35 @@ def test_each_choice_opens_with_its_role_and_names_it_once(scene: Scene) -> None
 @given(SCENES)
 def test_law_3_a_choice_has_as_many_ids_as_entries_as_tokens(scene: Scene) -> None:
     for choice, answer in zip(body_of(renderer(scene), scene)["choices"], scene.answers, strict=True):
-        assert (choice["logprobs"] is not None) == (scene.options.logprobs_mode is not None)
+        assert (choice["logprobs"] is not None) == (scene.options.logprobs is not None)
         if choice["logprobs"] is not None:
+            width = len(scene.options.chosen) or scene.options.logprobs
             assert len(choice["logprobs"]["content"]) == len(answer.tokens)
-            assert {len(entry["top_logprobs"]) for entry in choice["logprobs"]["content"]} == {answer.top_k}
+            assert {len(entry["top_logprobs"]) for entry in choice["logprobs"]["content"]} == {width}
         if scene.options.return_token_ids:
             assert choice["token_ids"] == [token.id for token in answer.tokens]
+
+
+@given(SCENES)
+def test_law_5_each_block_shows_exactly_what_was_asked_of_it(scene: Scene) -> None:
+    """Whatever else the answer holds, and so whatever more the engine sent; chosen ids come most likely first."""
+    options = scene.options
+    body = body_of(renderer(scene), scene)
+    prompt = scene.prompts[0].tokens
+    for choice, answer in zip(body["choices"], scene.answers, strict=True):
+        expected = foreign_members(options, prompt if scene.scored else [], answer.tokens)
+        assert {name: choice[name] for name in FOREIGN & choice.keys()} == expected
+        for token, entry in zip(answer.tokens, (choice["logprobs"] or {"content": []})["content"], strict=False):
+            tops = token.alternatives[: options.logprobs]
+            if options.chosen:
+                pairs = zip(options.chosen, token.chosen, strict=True)
+                tops = sorted(((token_id, value) for token_id, (value, _) in pairs), key=lambda pair: -pair[1])
+            assert entry["logprob"] == shown(token.value)
+            assert [(top["bytes"], top["logprob"]) for top in entry["top_logprobs"]] == [
+                (list(VOCABULARY.bytes_of[token_id]), shown(value)) for token_id, value in tops
+            ]
+    known = None if options.prompt_logprobs is None else ranked_prompt(prompt, options.prompt_logprobs)
+    assert body.get("prompt_logprobs") == known
 
 
 def test_the_finish_rides_on_the_chunk_of_the_last_token() -> None:

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from engines.errors import EngineDied
 from engines.protocol import Finish, FinishKind
@@ -10,6 +9,7 @@ from processors.dialects.openai import OpenAIOptions
 from processors.dialects.openai_completions import CompletionsRenderer
 from processors.dialects.renderer import PromptView
 from tests.processors.answers import Answer, Token, deltas_of
+from tests.processors.dialects.joining import extend_choice, foreign_members, ranked_prompt, shown
 from tests.processors.dialects.scenes import (
     HEAD,
     Scene,
@@ -18,21 +18,23 @@ from tests.processors.dialects.scenes import (
     check_one_finish,
     check_usage,
     chunks_of,
+    plain_prompt,
     scenes,
 )
 from tests.processors.dialects.vocabularies import VOCABULARY
 from tests.sse import EventReader
 
-SCENES = scenes(max_prompts=2)
+SCENES = scenes(max_prompts=2, echo=None)
 
 
-def renderer(scene: Scene, *, echo: bool = False) -> CompletionsRenderer:
-    return CompletionsRenderer(HEAD, VOCABULARY, scene.options, scene.prompts, echo=echo)
+def renderer(scene: Scene) -> CompletionsRenderer:
+    return CompletionsRenderer(HEAD, VOCABULARY, scene.options, scene.views, echo=scene.echo)
 
 
 def simple(text: str = "a", finish: Finish | None = None) -> Scene:
     answer = Answer(tokens=[Token(id=ord("a"), text=text)], logprobs=False, finish=finish or Finish(FinishKind.STOP))
-    return Scene(OpenAIOptions(), [PromptView("p", [1, 2])], [answer], [[answer.tokens]], [0])
+    prompts = [plain_prompt("p", 1, 2)]
+    return Scene(options=OpenAIOptions(), prompts=prompts, answers=[answer], runs=[[[*answer.tokens]]], order=[0])
 
 
 def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
@@ -46,8 +48,7 @@ def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
             columns = choice["logprobs"] = choice["logprobs"] or {name: [] for name in part["logprobs"]}
             for name, column in part["logprobs"].items():
                 columns[name] += column
-        if "token_ids" in part:
-            choice["token_ids"] = choice.get("token_ids", []) + part["token_ids"]
+        extend_choice(choice, part)
         if "prompt_token_ids" in part:
             assert "prompt_token_ids" not in choice
             choice["prompt_token_ids"] = part["prompt_token_ids"]
@@ -55,10 +56,15 @@ def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
     return choices
 
 
-@given(SCENES, st.booleans())
-def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene, echo: bool) -> None:
-    body = body_of(renderer(scene, echo=echo), scene)
-    chunks = check_usage(scene, chunks_of(renderer(scene, echo=echo), scene), body)
+def entries_of(scene: Scene, index: int) -> list[Token]:
+    """The tokens that a choice's own logprobs are about."""
+    return [*(scene.prompt_of(index).tokens if scene.echo else []), *scene.answers[index].tokens]
+
+
+@given(SCENES)
+def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene) -> None:
+    body = body_of(renderer(scene), scene)
+    chunks = check_usage(scene, chunks_of(renderer(scene), scene), body)
     check_one_finish(chunks, len(scene.answers))
     if scene.options.continuous_usage:
         check_continuous_usage(scene, chunks)
@@ -67,32 +73,66 @@ def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene, echo: bool) -
     assert [joined[index] for index in range(len(scene.answers))] == body["choices"]
 
 
-@given(SCENES, st.booleans())
-def test_law_3_a_choice_has_as_many_ids_as_entries_as_tokens(scene: Scene, echo: bool) -> None:
-    for choice, answer in zip(body_of(renderer(scene, echo=echo), scene)["choices"], scene.answers, strict=True):
-        assert (choice["logprobs"] is not None) == (scene.options.logprobs_mode is not None)
+@given(SCENES)
+def test_law_3_a_choice_has_as_many_ids_as_entries_as_tokens(scene: Scene) -> None:
+    """Under echo the prompt's entries come before."""
+    for index, choice in enumerate(body_of(renderer(scene), scene)["choices"]):
+        answer = scene.answers[index]
+        assert (choice["logprobs"] is not None) == (scene.options.logprobs is not None)
         if choice["logprobs"] is not None:
-            assert {len(column) for column in choice["logprobs"].values()} == {len(answer.tokens)}
+            assert {len(column) for column in choice["logprobs"].values()} == {len(entries_of(scene, index))}
         if scene.options.return_token_ids:
             assert choice["token_ids"] == [token.id for token in answer.tokens]
+            assert choice["prompt_token_ids"] == scene.prompt_of(index).view.token_ids
 
 
-@given(SCENES, st.booleans())
-def test_law_4_the_text_between_two_offsets_is_the_tokens_own(scene: Scene, echo: bool) -> None:
+@given(SCENES)
+def test_law_4_the_text_between_two_offsets_is_the_tokens_own(scene: Scene) -> None:
     """Under echo the prompt starts at 0."""
-    for choice, answer in zip(body_of(renderer(scene, echo=echo), scene)["choices"], scene.answers, strict=True):
+    for index, choice in enumerate(body_of(renderer(scene), scene)["choices"]):
         if choice["logprobs"] is not None:
             offsets = choice["logprobs"]["text_offset"]
             ends = [*offsets[1:], len(choice["text"])]
             texts = [choice["text"][start:end] for start, end in zip(offsets, ends, strict=True)]
-            assert texts == [token.text for token in answer.tokens]
+            assert texts == [token.text for token in entries_of(scene, index)]
+
+
+@given(SCENES)
+def test_law_5_each_block_shows_exactly_what_was_asked_of_it(scene: Scene) -> None:
+    """Whatever else the answer holds, and so whatever more the engine sent."""
+    options = scene.options
+    for index, choice in enumerate(body_of(renderer(scene), scene)["choices"]):
+        prompt = scene.prompt_of(index).tokens
+        if choice["logprobs"] is not None:
+            check_legacy(options, choice["logprobs"], entries_of(scene, index), echo=scene.echo)
+        expected = foreign_members(options, prompt if scene.scored else [], scene.answers[index].tokens)
+        if options.prompt_logprobs is not None:
+            expected["prompt_logprobs"] = ranked_prompt(prompt, options.prompt_logprobs)
+        names = {"output_logprobs", "cumulative_logprob", "meta_info", "prompt_logprobs"}
+        assert {name: choice[name] for name in names & choice.keys()} == expected
+
+
+def check_legacy(options: OpenAIOptions, block: Any, tokens: list[Token], *, echo: bool) -> None:
+    """The values, in order; the first token of an echoed prompt has none."""
+    if echo:
+        assert (block["token_logprobs"][0], block["top_logprobs"][0]) == (None, None)
+    known = list(zip(tokens, block["token_logprobs"], block["top_logprobs"], strict=True))[1 if echo else 0 :]
+    for token, value, tops in known:
+        others = token.alternatives[: options.logprobs]
+        if options.chosen:
+            others = [(token_id, value) for token_id, (value, _) in zip(options.chosen, token.chosen, strict=True)]
+        values = [shown(token.value if token_id == token.id else value) for token_id, value in others]
+        if token.id not in [token_id for token_id, _ in others]:
+            values.append(shown(token.value))
+        assert value == shown(token.value)
+        assert list(tops.values()) == values
 
 
 @given(SCENES)
 def test_echo_gives_the_prompt_before_the_first_text_of_each_choice(scene: Scene) -> None:
-    for index, choice in enumerate(body_of(renderer(scene, echo=True), scene)["choices"]):
-        prompt = scene.prompts[index // scene.options.samples]
-        assert choice["text"] == prompt.text + "".join(token.text for token in scene.answers[index].tokens)
+    for index, choice in enumerate(body_of(renderer(scene), scene)["choices"]):
+        prompt = scene.prompt_of(index).view.text if scene.echo else ""
+        assert choice["text"] == prompt + "".join(token.text for token in scene.answers[index].tokens)
 
 
 def test_the_shape_of_a_chunk() -> None:
@@ -124,11 +164,12 @@ def test_finish_and_stop_reason(finish: Finish, reason: str, stop_reason: str | 
 def test_usage_counts_each_prompt_once_in_whatever_order_the_choices_end() -> None:
     """PR-07."""
     answers = [Answer(tokens=[Token(id=1)], logprobs=False, prompt_tokens=p, cached_tokens=p - 1) for p in (4, 4, 7, 7)]
-    options = OpenAIOptions(include_usage=True, samples=2)
-    prompts = [PromptView("p", [1]), PromptView("q", [2])]
+    options = OpenAIOptions(include_usage=True, samples=2, shown_samples=2)
+    prompts = [plain_prompt("p", 1), plain_prompt("q", 2)]
     usages = []
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
-        scene = Scene(options, prompts, answers, [[answer.tokens] for answer in answers], order)
+        runs: Any = [[answer.tokens] for answer in answers]
+        scene = Scene(options=options, prompts=prompts, answers=answers, runs=runs, order=order)
         usages.append(chunks_of(renderer(scene), scene)[-1]["usage"])
     assert usages == [usages[0]] * 3
     assert (usages[0]["prompt_tokens"], usages[0]["completion_tokens"]) == (11, 4)
@@ -137,8 +178,7 @@ def test_usage_counts_each_prompt_once_in_whatever_order_the_choices_end() -> No
 
 def test_law_7_an_error_is_an_event_and_then_the_end_mark() -> None:
     """After three chunks; no usage, and nothing like success."""
-    scene = Scene(OpenAIOptions(include_usage=True), [PromptView("p", [1])], [], [], [])
-    rendering = renderer(scene)
+    rendering = CompletionsRenderer(HEAD, VOCABULARY, OpenAIOptions(include_usage=True), [PromptView("p", [1])])
     answer = Answer(tokens=[Token(id=1, text="x")] * 4, logprobs=False)
     deltas = deltas_of(answer, [[token] for token in answer.tokens])[:3]
     reader = EventReader()
