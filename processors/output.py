@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from engines.errors import Aborted, EngineFault, InternalFault, InvalidLogits, TailraceError, error_of
-from engines.protocol import BatchEmbeddingOut, BatchStrOut, BatchTokenOut, Finish, FinishKind, Frame
+from engines.protocol import BatchEmbeddingOut, BatchTokenOut, Finish, FinishKind, Frame
 from processors.columns import LogprobColumns, TokenColumns, check_columns
 from processors.delta import Delta, Extras, Logprobs
 from processors.meter import Meter
 from processors.state import RequestState
+from processors.step import StepView
 
 log = logging.getLogger("tailrace.output")
 
@@ -85,9 +86,8 @@ class OutputProcessor:
             self._process_tokens(frame)
         self._meter.set_load(frame.engine_id, frame.running, frame.waiting)
 
-    def _process_tokens(self, frame: BatchTokenOut | BatchStrOut) -> None:
-        now = time.monotonic()
-        texts = frame.texts if isinstance(frame, BatchStrOut) else None
+    def _process_tokens(self, frame: BatchTokenOut) -> None:
+        step = StepView(frame, time.monotonic())
         tokens = TokenColumns(frame)
         columns = LogprobColumns(frame.logprobs) if frame.logprobs is not None else None
         unknown = 0
@@ -106,34 +106,25 @@ class OutputProcessor:
             elif fault is not None:
                 self.fail([state], fault, in_engine=frame.finishes[row] is None)
             else:
-                self._process_row(state, frame, row, token_ids, logprobs, texts, now)
+                self._process_row(state, step, row, token_ids, logprobs)
         self._meter.count_frame(len(frame.request_ids), unknown, len(frame.token_ids))
         if unknown:
-            self._warn_unknown(unknown, now)
+            self._warn_unknown(unknown, step.now)
 
     def _process_row(
-        self,
-        state: RequestState,
-        frame: BatchTokenOut,
-        row: int,
-        token_ids: list[int],
-        logprobs: Logprobs | None,
-        texts: list[str] | None,
-        now: float,
+        self, state: RequestState, step: StepView, row: int, token_ids: list[int], logprobs: Logprobs | None
     ) -> None:
-        ended_by_engine = frame.finishes[row] is not None
         try:
-            finish = state.advance(frame, row, token_ids, logprobs, texts, now)
+            finish = state.advance(step, row, token_ids, logprobs)
         except TailraceError as error:
-            self.fail([state], error, in_engine=not ended_by_engine)
+            self.fail([state], error, in_engine=step.frame.finishes[row] is None)
         except Exception:
             log.exception("request %s failed in the output loop", state.id)
-            self.fail(
-                [state], InternalFault("The gateway failed to process the output."), in_engine=not ended_by_engine
-            )
+            fault = InternalFault("The gateway failed to process the output.")
+            self.fail([state], fault, in_engine=step.frame.finishes[row] is None)
         else:
             if finish is not None:
-                self._finish(state, finish, ended_by_engine=ended_by_engine)
+                self._finish(state, finish, ended_by_engine=step.frame.finishes[row] is not None)
 
     def _process_embeddings(self, frame: BatchEmbeddingOut) -> None:
         unknown = 0

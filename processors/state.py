@@ -3,12 +3,13 @@
 from collections.abc import Collection
 
 from engines.errors import EngineFault, error_of
-from engines.protocol import BatchTokenOut, Finish, FinishKind, LogprobParams
+from engines.protocol import Finish, FinishKind, LogprobParams
 from processors.collector import Collector
 from processors.completeness import LogprobCompleteness
-from processors.delta import Delta, Extras, Logprobs
+from processors.delta import Delta, Logprobs
 from processors.latency import Latency
 from processors.meter import FinishedRequest, Meter
+from processors.step import StepView
 from processors.text import TextStream
 
 
@@ -55,20 +56,13 @@ class RequestState:
         self.cached_tokens = 0
         self.logprob_rows = 0
 
-    def advance(
-        self,
-        frame: BatchTokenOut,
-        row: int,
-        token_ids: list[int],
-        logprobs: Logprobs | None,
-        texts: list[str] | None,
-        now: float,
-    ) -> Finish | None:
+    def advance(self, step: StepView, row: int, token_ids: list[int], logprobs: Logprobs | None) -> Finish | None:
         """Take this request's row of a frame and put its delta; return the finish if the row ends the request.
 
         Raises what a row that ends in an error says, and EngineFault where the row contradicts the request:
         counts that don't add up, logprobs missing. Tokens after a stop string are cut from all columns.
         """
+        frame = step.frame
         finish = frame.finishes[row]
         if finish is not None and finish.kind is FinishKind.ERROR:
             raise error_of(finish.code, finish.message)
@@ -76,11 +70,11 @@ class RequestState:
             raise EngineFault("The engine's token count does not match the tokens it sent.")
         logprobs = self.logprobs.of_tokens(token_ids, logprobs)
         prompt = self.logprobs.of_prompt(frame.prompt_logprobs.get(row), finish)
-        extras = extras_of(frame, row)
-        if texts is None:
+        extras = step.extras(row) if step.with_extras else None
+        if step.texts is None:
             piece = self.text.feed(token_ids, finish)
         else:
-            piece = self.text.feed_text(texts[row], len(token_ids), finish)
+            piece = self.text.feed_text(step.texts[row], len(token_ids), finish)
         if piece.stop is not None:
             finish = Finish(FinishKind.STOP, matched=piece.stop)
             if extras is not None:
@@ -89,26 +83,27 @@ class RequestState:
                 logprobs.cut(piece.kept)
             del token_ids[piece.kept :]
         if token_ids:
-            self.latency.mark(now, frame.timestamp, len(token_ids))
+            self.latency.mark(step.now, frame.timestamp, len(token_ids))
         self.completion_tokens += len(token_ids)
         if frame.cached_tokens:
             self.cached_tokens = frame.cached_tokens[row]
-        self.logprob_rows += len(logprobs.values) if logprobs is not None else 0
-        self.collector.put(
-            Delta(
-                text=piece.text,
-                token_ids=token_ids,
-                lengths=piece.lengths,
-                prompt_tokens=self.prompt_tokens,
-                completion_tokens=self.completion_tokens,
-                cached_tokens=self.cached_tokens,
-                logprobs=logprobs,
-                prompt_logprobs=[prompt] if prompt is not None else [],
-                finish=finish,
-                extras=extras,
-                weight_version=frame.weight_version,
-            )
+        if logprobs is not None:
+            self.logprob_rows += len(logprobs.values)
+        delta = Delta(
+            text=piece.text,
+            token_ids=token_ids,
+            lengths=piece.lengths,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cached_tokens=self.cached_tokens,
+            logprobs=logprobs,
+            finish=finish,
+            extras=extras,
+            weight_version=frame.weight_version,
         )
+        if prompt is not None:
+            delta.prompt_logprobs.append(prompt)
+        self.collector.put(delta)
         return finish
 
     def abort(self, message: str) -> None:
@@ -140,24 +135,3 @@ class RequestState:
             stream=self.stream,
             logprob_rows=self.logprob_rows,
         )
-
-
-def extras_of(frame: BatchTokenOut, row: int) -> Extras | None:
-    """What the frame holds for the row besides tokens, text and logprobs."""
-    if not (
-        frame.hidden_states
-        or frame.multi_ids
-        or frame.extra_info
-        or frame.accepted_draft_tokens
-        or frame.verify_steps
-        or frame.segments
-    ):
-        return None
-    return Extras(
-        hidden_states=list(frame.hidden_states.get(row, ())),
-        multi_ids=list(frame.multi_ids.get(row, ())),
-        extra_info=frame.extra_info.get(row),
-        accepted_draft_tokens=frame.accepted_draft_tokens[row] if frame.accepted_draft_tokens else None,
-        verify_steps=frame.verify_steps[row] if frame.verify_steps else None,
-        segment=frame.segments[row] if frame.segments else 0,
-    )
