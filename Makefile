@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 RUNTIME := .venv/.installed
 TEST := .venv/.installed-test
 
-.PHONY: install serve test lint format bench lock clean
+.PHONY: install serve test lint format bench lock docs clean
 .DEFAULT_GOAL := install
 
 install: $(RUNTIME)
@@ -54,6 +54,9 @@ bench: $(TEST)
 
 lock: $(TEST)
 	$(BIN)/python deploy/lock.py
+
+docs: $(TEST)
+	$(BIN)/python -m deploy.docs_blocks
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
