@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.local.cache import CacheShape, SlotCache
-from engines.local.packed_step import PackedStep, Span
+from engines.local.packed_step import PackedStep, Row, Span, close_runs
 
 KV_HEADS, GROUP, SIZE, SCALING = 2, 3, 4, 0.4
 SHAPE = CacheShape(layers=1, kv_heads=KV_HEADS, key_size=SIZE, value_size=SIZE)
@@ -50,3 +50,11 @@ def test_every_token_sees_its_own_sequence_up_to_itself(lengths: list[tuple[int,
             expected = attention_by_hand(query[at], keys[span.slot][seen], values[span.slot][seen])
             torch.testing.assert_close(result[at], expected, rtol=0, atol=1e-5)
             at += 1
+
+
+@given(st.sets(st.integers(0, 40), min_size=1))
+def test_runs_hold_every_row_and_little_between(places: set[int]) -> None:
+    runs = close_runs([Row(place, 0, 0) for place in places])
+    assert [row.row for run in runs for row in run] == sorted(places)
+    for run in runs:
+        assert run[-1].row - run[0].row < 2 * len(run)

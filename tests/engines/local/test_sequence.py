@@ -1,13 +1,14 @@
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.local.sampling import Sampler
-from engines.local.sequence import Sequence
-from engines.protocol import EngineRequest, Finish, FinishKind, SamplingParams
+from engines.local.sequence import PIECE_POSITIONS, Sequence
+from engines.protocol import EngineRequest, Finish, FinishKind, LogprobParams, SamplingParams
 
 EOS = frozenset({2, 3})
 
@@ -53,3 +54,33 @@ def test_any_pieces_are_prompt_and_output_in_order(prompt: list[int], output: li
         taken += piece
         whole.computed += len(piece)
     assert taken == prompt + output
+
+
+@given(
+    length=st.integers(1, 1500),
+    start=st.integers(0, 1500),
+    wish=st.builds(LogprobParams, top_k=st.sampled_from([0, 20, 2000]), token_ids=st.sampled_from([(), (1,) * 130])),
+    budget=st.integers(1, 3000),
+)
+@settings(deadline=None)
+def test_every_asked_position_of_a_prompt_is_scored_once_within_the_budget(
+    length: int, start: int, wish: LogprobParams, budget: int
+) -> None:
+    whole = sequence([1] * length)
+    logprobs = msgspec.structs.replace(wish, prompt_start=min(start, length))
+    whole.request = msgspec.structs.replace(whole.request, logprobs=logprobs)
+    scored: list[int] = []
+    while whole.pending:
+        count = whole.affordable(budget)
+        assert 1 <= count <= whole.pending
+        assert count == 1 or whole.cost(count) <= budget
+        assert len(whole.scored(count)) < PIECE_POSITIONS
+        scored += whole.scored(count)
+        whole.computed += count
+    assert scored == list(range(min(start, length), length - 1))
+
+
+def test_a_budget_is_used_up_where_nothing_is_scored() -> None:
+    whole = sequence([1] * 50)
+    assert [whole.affordable(budget) for budget in (1, 49, 50, 51)] == [1, 49, 50, 50]
+    assert whole.cost(17) == 17

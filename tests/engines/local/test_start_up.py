@@ -13,7 +13,8 @@ from engines.local.load_error import ModelLoadError
 from engines.local.options import CONTEXT_CAP, LocalEngineOptions
 from engines.local.start_up import build_core, context_length
 from engines.local.step_output import StepOutput
-from engines.protocol import LogprobParams
+from engines.protocol import Finish, FinishKind, LogprobParams
+from tests.engines.local.prompt_truth import check_prompt, join_pieces
 from tests.engines.local.requests import drawn, greedy, measured
 from tests.engines.local.tiny_models import CONTEXT, loaded, tiny_config, tiny_model
 
@@ -101,6 +102,23 @@ def test_tokens_and_logprobs_are_those_of_transformers(
     gaps = expected.topk(2).values
     if (gaps[:, 0] - gaps[:, 1]).min() > 1e-3:
         assert ids == made[0, len(prompt) :].tolist()
+
+
+@pytest.mark.model
+def test_prompt_logprobs_are_those_of_transformers_cold_and_cached(
+    core: EngineCore, plain: Any, prompts: list[list[int]]
+) -> None:
+    prompt = [id_ for ids in prompts for id_ in ids] * 3
+    with torch.inference_mode():
+        logits = plain(torch.tensor([prompt])).logits[0].float()
+    for start, cached in ((0, 0), (0, 0), (len(prompt) // 2, len(prompt) // 2), (7, 7), (len(prompt) - 1,) * 2):
+        wish, before = LogprobParams(top_k=20, token_ids=CHOSEN, prompt_start=start), core.computed_tokens
+        core.submit(b"a", measured("x", prompt, 0, wish))
+        rows = run(core)["x"]
+        check_prompt(join_pieces(rows), prompt, wish, logits, 1e-3)
+        assert rows[-1].finish == Finish(FinishKind.LENGTH)
+        assert rows[-1].cached_tokens == cached
+        assert core.computed_tokens - before == len(prompt) - cached
 
 
 @pytest.mark.model
