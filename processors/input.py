@@ -10,7 +10,7 @@ import msgspec
 from engines.errors import ContextLengthExceeded, InvalidValue, UnsupportedFeature
 from engines.protocol import EngineInfo, EngineRequest, LogprobParams, SamplingParams
 from processors.fanout import samples_of
-from processors.limits import Limits
+from processors.limits import WHOLE_VOCABULARY, Limits
 from processors.request import (
     ChatPrompt,
     GenerationRequest,
@@ -22,10 +22,6 @@ from processors.request import (
 from processors.tokenizer import TextTokenizer
 
 _PROMPTS_A_TURN = 16
-
-
-WHOLE_VOCABULARY = -1
-"""As a number of alternatives: all of them, where the operator allows it."""
 
 
 class InputProcessor:

@@ -2,6 +2,9 @@
 
 import msgspec
 
+WHOLE_VOCABULARY = -1
+"""As a number of alternatives: all of them, where the operator allows it."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on logprobs.

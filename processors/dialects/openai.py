@@ -14,6 +14,7 @@ from processors.dialects.renderer import AnswerHead
 from processors.dialects.usage import usage_of
 from processors.dialects.vllm_logprobs import RankedLogprobs
 from processors.json_text import dump, dump_text
+from processors.limits import WHOLE_VOCABULARY
 from processors.vocabulary import Vocabulary
 
 DONE = b"data: [DONE]\n\n"
@@ -48,9 +49,9 @@ class OpenAIOptions(msgspec.Struct, frozen=True, kw_only=True):
         """What the engine is asked for: once the most that any block shows. `ranked`: samples are compared."""
         if not self.any_logprobs and prompt_start is None and not ranked:
             return None
-        counts = (self.logprobs or 0, self.prompt_logprobs or 0)
+        counts = (0 if self.chosen else self.logprobs or 0, self.prompt_logprobs or 0)
         return LogprobParams(
-            top_k=self.prompt_logprobs or 0 if self.chosen else max(counts),
+            top_k=WHOLE_VOCABULARY if WHOLE_VOCABULARY in counts else max(counts),
             token_ids=self.chosen,
             prompt_start=prompt_start,
             mode=self.mode,

@@ -7,10 +7,13 @@ import msgspec
 from engines.protocol import PromptLogprobs
 from processors.delta import Logprobs
 from processors.dialects.numbers import number_texts
+from processors.limits import WHOLE_VOCABULARY
 
 
 class Shown(msgspec.Struct, frozen=True):
     """Which alternatives are shown: the `top_k` most likely of those that the engine sent, or the chosen ids.
+
+    A top_k of WHOLE_VOCABULARY shows all that the engine sent.
 
     ordered: chosen ids come most likely first, instead of in the order that they were asked for.
     """
@@ -19,10 +22,11 @@ class Shown(msgspec.Struct, frozen=True):
     chosen: tuple[int, ...] = ()
     ordered: bool = False
 
-    @property
-    def width(self) -> int:
-        """Alternatives a position."""
-        return len(self.chosen) or self.top_k
+    def width(self, sent: int) -> int:
+        """Alternatives a position, of which the engine sent so many."""
+        if self.chosen:
+            return len(self.chosen)
+        return sent if self.top_k == WHOLE_VOCABULARY else self.top_k
 
 
 class Positions(msgspec.Struct, gc=False):
@@ -38,25 +42,27 @@ class Positions(msgspec.Struct, gc=False):
 
 def output_positions(token_ids: Sequence[int], logprobs: Logprobs, shown: Shown) -> Positions:
     """Positions of generated tokens."""
+    width = shown.width(logprobs.top_k)
     if shown.chosen:
         ids, values = _chosen(logprobs.chosen_values, shown)
-    elif shown.top_k == logprobs.top_k:
+    elif width == logprobs.top_k:
         ids, values = logprobs.top_ids, logprobs.top_values
     else:
-        ids, values = _narrowed(logprobs.top_ids, logprobs.top_values, logprobs.top_k, shown.top_k)
-    return Positions(token_ids, number_texts(logprobs.values), logprobs.ranks, shown.width, ids, number_texts(values))
+        ids, values = _narrowed(logprobs.top_ids, logprobs.top_values, logprobs.top_k, width)
+    return Positions(token_ids, number_texts(logprobs.values), logprobs.ranks, width, ids, number_texts(values))
 
 
 def prompt_positions(piece: PromptLogprobs, shown: Shown) -> tuple[int, Positions]:
     """How many positions of a piece lead without logprobs (0 or 1), and the others."""
     known = [value for value in piece.values if value is not None]
     absent = len(piece.values) - len(known)
+    width = shown.width(piece.top_k)
     if shown.chosen:
         ids, values = _chosen(piece.chosen_values, shown)
     else:
-        ids, values = _narrowed(piece.top_ids, piece.top_values, piece.top_k, shown.top_k)
+        ids, values = _narrowed(piece.top_ids, piece.top_values, piece.top_k, width)
     return absent, Positions(
-        piece.token_ids[absent:], number_texts(known), piece.ranks[absent:], shown.width, ids, number_texts(values)
+        piece.token_ids[absent:], number_texts(known), piece.ranks[absent:], width, ids, number_texts(values)
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from engines.protocol import PromptLogprobs
 from processors.delta import Logprobs
 from processors.dialects.numbers import number_texts
+from processors.limits import WHOLE_VOCABULARY
 from processors.vocabulary import Vocabulary
 
 
@@ -40,7 +41,10 @@ class TupleColumns(msgspec.Struct):
 
 
 class TupleLogprobs:
-    """Renders positions into columns. top_k: alternatives to show; chosen: the ids that the request chose."""
+    """Renders positions into columns.
+
+    top_k: alternatives to show, WHOLE_VOCABULARY for all that the engine sent; chosen: the ids that the request chose.
+    """
 
     def __init__(
         self, vocabulary: Vocabulary | None, *, top_k: int, chosen: Sequence[int] = (), with_text: bool = False
@@ -53,7 +57,7 @@ class TupleLogprobs:
         """Columns of generated tokens."""
         columns = TupleColumns(token=self._tuples(token_ids, number_texts(logprobs.values)))
         if self._top_k:
-            columns.top = self._lists(logprobs.top_ids, logprobs.top_values, logprobs.top_k, self._top_k)
+            columns.top = self._lists(logprobs.top_ids, logprobs.top_values, logprobs.top_k)
         if self._chosen:
             columns.chosen = self._chosen_lists(logprobs.chosen_values)
         return columns
@@ -66,7 +70,7 @@ class TupleLogprobs:
         columns = TupleColumns(token=self._tuples(piece.token_ids, numbers))
         nulls = [b"null"] * without
         if self._top_k:
-            columns.top = nulls + self._lists(piece.top_ids, piece.top_values, piece.top_k, self._top_k)
+            columns.top = nulls + self._lists(piece.top_ids, piece.top_values, piece.top_k)
         if self._chosen:
             columns.chosen = nulls + self._chosen_lists(piece.chosen_values)
         return columns
@@ -82,12 +86,14 @@ class TupleLogprobs:
 
     def _chosen_lists(self, values: Sequence[float]) -> list[bytes]:
         width = len(self._chosen)
-        return self._lists(self._chosen * (len(values) // width), values, width, width)
+        return self._rows(self._tuples(self._chosen * (len(values) // width), number_texts(values)), width, width)
 
-    def _lists(self, ids: Sequence[int], values: Sequence[float], width: int, shown: int) -> list[bytes]:
-        """One list for each `width` members of the flat columns, of its first `shown`."""
-        tuples = self._tuples(ids, number_texts(values))
+    def _lists(self, ids: Sequence[int], values: Sequence[float], width: int) -> list[bytes]:
+        """One list of alternatives a position, of which the columns hold `width`."""
+        shown = width if self._top_k == WHOLE_VOCABULARY else min(width, self._top_k)
+        return self._rows(self._tuples(ids, number_texts(values)), width, shown)
+
+    def _rows(self, tuples: Sequence[bytes], width: int, shown: int) -> list[bytes]:
         return [
-            b"[" + b",".join(tuples[start : start + min(width, shown)]) + b"]"
-            for start in range(0, len(tuples), max(width, 1))
+            b"[" + b",".join(tuples[start : start + shown]) + b"]" for start in range(0, len(tuples), max(width, 1))
         ]

@@ -6,6 +6,7 @@ from typing import Any
 from processors.dialects.foreign_logprobs import LogprobFormat
 from processors.dialects.numbers import FLOOR
 from processors.dialects.openai import OpenAIOptions
+from processors.limits import WHOLE_VOCABULARY
 from tests.processors.answers import Token
 from tests.processors.dialects.vocabularies import VOCABULARY
 
@@ -28,6 +29,11 @@ def shown(value: float) -> float:
     return max(value, FLOOR)
 
 
+def best(token: Token, top_k: int) -> list[tuple[int, float]]:
+    """The alternatives that a request for so many is shown, of those that the engine sent."""
+    return token.alternatives if top_k == WHOLE_VOCABULARY else token.alternatives[:top_k]
+
+
 def text(token_id: int) -> str:
     """A token as lists of logprobs name it."""
     return VOCABULARY.bytes_of[token_id].decode(errors="replace")
@@ -39,7 +45,7 @@ def ranked_object(token: Token, top_k: int, chosen: Sequence[int] = ()) -> dict[
     def member(token_id: int, value: float, rank: int) -> dict[str, Any]:
         return {str(token_id): {"logprob": shown(value), "rank": rank or None, "decoded_token": text(token_id)}}
 
-    others = [(token_id, value, place) for place, (token_id, value) in enumerate(token.alternatives[:top_k], start=1)]
+    others = [(token_id, value, place) for place, (token_id, value) in enumerate(best(token, top_k), start=1)]
     if chosen:
         others = [(token_id, value, rank) for token_id, (value, rank) in zip(chosen, token.chosen, strict=True)]
     entry = member(token.id, token.value, token.rank)
@@ -64,7 +70,7 @@ def tuple_columns(side: str, tokens: Sequence[Token], options: OpenAIOptions, *,
     rows = tokens[1:] if prompt else tokens
     nulls = [None] * (len(tokens) - len(rows))
     top_k = 0 if options.chosen else options.logprobs or 0
-    tops = [[tuple_of(*pair) for pair in token.alternatives[:top_k]] for token in rows]
+    tops = [[tuple_of(*pair) for pair in best(token, top_k)] for token in rows]
     columns = {
         f"{side}_token_logprobs": [
             *(tuple_of(token.id, None) for token in tokens[: len(nulls)]),

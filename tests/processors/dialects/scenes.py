@@ -11,6 +11,7 @@ from processors.delta import Delta
 from processors.dialects.foreign_logprobs import LogprobFormat
 from processors.dialects.openai import OpenAIOptions
 from processors.dialects.renderer import AnswerHead, PromptView, Renderer
+from processors.limits import WHOLE_VOCABULARY
 from tests.processors.answers import Answer, Token, answers, deltas_of
 from tests.processors.dialects.vocabularies import EMPTY, VOCABULARY
 from tests.processors.strategies import cuts
@@ -23,14 +24,14 @@ CHOSEN = st.sampled_from([(), (0xF0,), (7, EMPTY, 5)])
 @st.composite
 def all_options(draw: st.DrawFn) -> OpenAIOptions:
     """Any combination that the routes let through: ids are chosen only where there are logprobs."""
-    logprobs = draw(st.sampled_from([None, 0, 1, 5]))
+    logprobs = draw(st.sampled_from([None, 0, 1, 5, WHOLE_VOCABULARY]))
     return OpenAIOptions(
         include_usage=draw(st.booleans()),
         continuous_usage=draw(st.booleans()),
         return_token_ids=draw(st.booleans()),
         tokens_as_token_ids=draw(st.booleans()),
         logprobs=logprobs,
-        prompt_logprobs=draw(st.sampled_from([None, 0, 2])),
+        prompt_logprobs=draw(st.sampled_from([None, 0, 2, WHOLE_VOCABULARY])),
         chosen=() if logprobs is None else draw(CHOSEN),
         logprob_format=draw(st.sampled_from(LogprobFormat)),
         mode=draw(st.sampled_from(LogprobsMode)),
@@ -126,7 +127,9 @@ def scenes(draw: st.DrawFn, *, max_prompts: int, echo: bool | None = False) -> S
     scored = options.prompt_logprobs is not None or (echoed and options.logprobs is not None)
     wishes = options.wishes(prompt_start=0 if scored else None, ranked=False)
     widths = wishes or LogprobParams()
-    drawn = answers(vocabulary=VOCABULARY.size, max_size=4, top_k=widths.top_k, chosen=len(widths.token_ids))
+    # Seven ids stand in for a vocabulary: more than any number that is asked for.
+    top_k = 7 if widths.top_k == WHOLE_VOCABULARY else widths.top_k
+    drawn = answers(vocabulary=VOCABULARY.size, max_size=4, top_k=top_k, chosen=len(widths.token_ids))
     prompts = [prompt_of(draw(drawn)) for _ in range(draw(st.integers(1, max_prompts)))]
     choices: list[Answer] = []
     runs: list[list[list[Token | PromptLogprobs]]] = []

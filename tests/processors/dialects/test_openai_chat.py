@@ -8,7 +8,7 @@ from engines.protocol import Finish, FinishKind
 from processors.dialects.openai import OpenAIOptions
 from processors.dialects.openai_chat import ChatRenderer
 from tests.processors.answers import Answer, Token
-from tests.processors.dialects.joining import extend_choice, foreign_members, ranked_prompt, shown
+from tests.processors.dialects.joining import best, extend_choice, foreign_members, ranked_prompt, shown
 from tests.processors.dialects.scenes import (
     HEAD,
     Scene,
@@ -91,9 +91,8 @@ def test_law_3_a_choice_has_as_many_ids_as_entries_as_tokens(scene: Scene) -> No
     for choice, answer in zip(body_of(renderer(scene), scene)["choices"], scene.answers, strict=True):
         assert (choice["logprobs"] is not None) == (scene.options.logprobs is not None)
         if choice["logprobs"] is not None:
-            width = len(scene.options.chosen) or scene.options.logprobs
-            assert len(choice["logprobs"]["content"]) == len(answer.tokens)
-            assert {len(entry["top_logprobs"]) for entry in choice["logprobs"]["content"]} == {width}
+            widths = [len(scene.options.chosen or best(token, scene.options.logprobs or 0)) for token in answer.tokens]
+            assert [len(entry["top_logprobs"]) for entry in choice["logprobs"]["content"]] == widths
         if scene.options.return_token_ids:
             assert choice["token_ids"] == [token.id for token in answer.tokens]
 
@@ -108,7 +107,7 @@ def test_law_5_each_block_shows_exactly_what_was_asked_of_it(scene: Scene) -> No
         expected = foreign_members(options, prompt if scene.scored else [], answer.tokens)
         assert {name: choice[name] for name in FOREIGN & choice.keys()} == expected
         for token, entry in zip(answer.tokens, (choice["logprobs"] or {"content": []})["content"], strict=False):
-            tops = token.alternatives[: options.logprobs]
+            tops = best(token, options.logprobs or 0)
             if options.chosen:
                 pairs = zip(options.chosen, token.chosen, strict=True)
                 tops = sorted(((token_id, value) for token_id, (value, _) in pairs), key=lambda pair: -pair[1])

@@ -9,7 +9,7 @@ from processors.dialects.openai import OpenAIOptions
 from processors.dialects.openai_completions import CompletionsRenderer
 from processors.dialects.renderer import PromptView
 from tests.processors.answers import Answer, Token, deltas_of
-from tests.processors.dialects.joining import extend_choice, foreign_members, ranked_prompt, shown
+from tests.processors.dialects.joining import best, extend_choice, foreign_members, ranked_prompt, shown
 from tests.processors.dialects.scenes import (
     HEAD,
     Scene,
@@ -118,7 +118,7 @@ def check_legacy(options: OpenAIOptions, block: Any, tokens: list[Token], *, ech
         assert (block["token_logprobs"][0], block["top_logprobs"][0]) == (None, None)
     known = list(zip(tokens, block["token_logprobs"], block["top_logprobs"], strict=True))[1 if echo else 0 :]
     for token, value, tops in known:
-        others = token.alternatives[: options.logprobs]
+        others = best(token, options.logprobs or 0)
         if options.chosen:
             others = [(token_id, value) for token_id, (value, _) in zip(options.chosen, token.chosen, strict=True)]
         values = [shown(token.value if token_id == token.id else value) for token_id, value in others]
