@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from engines.errors import Aborted
-from routers.body import parse, read_json
+from routers.body import ignored_header, parse, read_json
 from routers.generation import body_schema
 from routers.schemas.control import AbortRequest
 from routers.service import ServiceDep
@@ -18,8 +18,9 @@ async def abort_request(request: Request, service: ServiceDep) -> Response:
     200 also where there is none: it may have ended meanwhile.
     """
     body = parse(AbortRequest, await read_json(request))
+    ignored = body.ignored(strict=service.options.strict)
     if body.abort_all:
         service.gateway.abort_all(Aborted("All requests were aborted."))
     elif body.rid:
         service.gateway.abort(body.rid)
-    return Response()
+    return Response(headers=ignored_header(ignored))

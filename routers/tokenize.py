@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from engines.errors import InvalidValue
 from processors.request import ChatPrompt
-from routers.body import parse, read_json
+from routers.body import ignored_header, parse, read_json
 from routers.generation import body_schema
 from routers.schemas.tokenize import DetokenizeRequest, TokenizeRequest
 from routers.service import ServiceDep
@@ -15,9 +15,10 @@ router = APIRouter(tags=["tokenizer"])
 
 
 @router.post("/tokenize", openapi_extra=body_schema(TokenizeRequest))
-async def tokenize(request: Request, service: ServiceDep) -> dict[str, Any]:
+async def tokenize(request: Request, response: Response, service: ServiceDep) -> dict[str, Any]:
     """Token ids of a text or a conversation."""
     body = parse(TokenizeRequest, await read_json(request))
+    response.headers.update(ignored_header(body.ignored(strict=service.options.strict)))
     service.check_model(body.model)
     gateway = service.gateway
     if (body.prompt is None) == (body.messages is None):
@@ -41,9 +42,10 @@ async def tokenize(request: Request, service: ServiceDep) -> dict[str, Any]:
 
 
 @router.post("/detokenize", openapi_extra=body_schema(DetokenizeRequest))
-async def detokenize(request: Request, service: ServiceDep) -> dict[str, Any]:
+async def detokenize(request: Request, response: Response, service: ServiceDep) -> dict[str, Any]:
     """Text of token ids."""
     body = parse(DetokenizeRequest, await read_json(request))
+    response.headers.update(ignored_header(body.ignored(strict=service.options.strict)))
     service.check_model(body.model)
     service.gateway.input.check_token_ids(body.tokens, "tokens")
     text = service.gateway.tokenizer.decode(body.tokens)

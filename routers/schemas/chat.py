@@ -48,9 +48,7 @@ class ChatMessage(BaseModel):
             content = ""
         if not isinstance(content, str):
             raise InvalidValue("The content must be a text or a list of text parts.", param=param)
-        return {"role": self.role, "content": content} | {
-            name: value for name, value in extra.items() if name == "name" and isinstance(value, str)
-        }
+        return {"role": self.role, "content": content} | extra
 
 
 class ChatCompletionRequest(OpenAIRequest):

@@ -1,12 +1,10 @@
 """The requests of the control routes."""
 
-from pydantic import BaseModel, ConfigDict
+from routers.schemas.ignored import IgnoredFields
 
 
-class AbortRequest(BaseModel):
+class AbortRequest(IgnoredFields):
     """Which requests to abort: those of exactly this id, or all."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     rid: str = ""
     abort_all: bool = False

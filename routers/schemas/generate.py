@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from engines.errors import InvalidValue, UnsupportedFeature
 from engines.protocol import LogprobParams, LogprobsMode
@@ -23,10 +23,8 @@ Rid = Annotated[str, Field(min_length=1, max_length=128)]
 Ids = Annotated[list[int], Field(max_length=_MOST_IDS)]
 
 
-class GenerateSampling(BaseModel):
+class GenerateSampling(IgnoredFields):
     """SGLang's sampling_params. max_new_tokens null is the rest of the context."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "json_schema": (),
@@ -37,6 +35,7 @@ class GenerateSampling(BaseModel):
         "beam_width": (1,),
         "custom_params": ({},),
     }
+    INFORMATIVE: ClassVar[frozenset[str]] = frozenset({"spaces_between_special_tokens"})
 
     max_new_tokens: Annotated[int, Field(ge=0)] | None = _DEFAULT_MAX_TOKENS
     min_new_tokens: Annotated[int, Field(ge=0)] = 0
@@ -53,7 +52,6 @@ class GenerateSampling(BaseModel):
     ignore_eos: bool = False
     no_stop_trim: bool = False
     skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
     logit_bias: Annotated[dict[str, float], Field(max_length=_MOST_IDS)] | None = None
     sampling_seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
 
@@ -61,6 +59,8 @@ class GenerateSampling(BaseModel):
         """UnsupportedFeature or, for an unknown key, InvalidValue: SGLang refuses these too."""
         for name, value in (self.model_extra or {}).items():
             field = f"sampling_params.{name[:64]}"
+            if name in self.INFORMATIVE:
+                continue
             if name not in self.UNSUPPORTED:
                 raise InvalidValue(f"There is no sampling parameter {name[:64]!r}.", param=field)
             if value is not None and value not in self.UNSUPPORTED[name]:
@@ -102,8 +102,6 @@ class GenerateRequest(IgnoredFields):
 
     logprob_start_len -1 is the output only; k is the prompt from position k on.
     """
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "input_embeds": (),

@@ -3,7 +3,7 @@
 import logging
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from engines.errors import InvalidValue, UnsupportedFeature
 
@@ -21,25 +21,36 @@ class IgnoredFields(BaseModel):
     INFORMATIVE: known fields without an effect on the answer here; they are reported as ignored.
     """
 
+    model_config = ConfigDict(strict=True, extra="allow")
+
     UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = {}
     INFORMATIVE: ClassVar[frozenset[str]] = frozenset()
 
-    def ignored(self, *, strict: bool) -> list[str]:
-        """Names of the sent fields that have no effect. UnsupportedFeature for one that asks for what is not done.
+    def ignored(self, *, strict: bool, prefix: str = "") -> list[str]:
+        """Names of the sent fields that have no effect, with those of the request's parts.
 
-        InvalidValue in strict mode for an unknown field.
+        UnsupportedFeature for one that asks for what is not done, InvalidValue in strict mode for an unknown one.
         """
         extra = self.model_extra or {}
         for name, neutral in self.UNSUPPORTED.items():
             if extra.get(name) is not None and extra[name] not in neutral:
-                raise UnsupportedFeature(f"{name} is not supported with this value.", param=name)
+                raise UnsupportedFeature(f"{name} is not supported with this value.", param=prefix + name)
         unknown = [name for name in extra if name not in self.UNSUPPORTED]
         if strict:
             for name in unknown:
                 if name not in self.INFORMATIVE:
-                    raise InvalidValue(f"Unknown field {name[:64]!r}.", param=name[:64])
-        for name in unknown:
-            if name not in _warned and len(_warned) < _MOST_WARNINGS:
-                _warned.add(name)
-                log.warning("request field %.64r has no effect", name)
-        return unknown
+                    raise InvalidValue(f"Unknown field {name[:64]!r}.", param=prefix + name[:64])
+        names = [prefix + name for name in unknown]
+        _warn_once(names)
+        for field in type(self).model_fields:
+            part = getattr(self, field)
+            if isinstance(part, IgnoredFields):
+                names += part.ignored(strict=strict, prefix=f"{prefix}{field}.")
+        return names
+
+
+def _warn_once(names: list[str]) -> None:
+    for name in names:
+        if name not in _warned and len(_warned) < _MOST_WARNINGS:
+            _warned.add(name)
+            log.warning("request field %.64r has no effect", name)

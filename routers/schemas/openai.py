@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from engines.errors import InvalidValue
 from engines.protocol import LogprobParams, LogprobsMode
@@ -20,10 +20,8 @@ _INT64 = 2**63
 _LONGEST_ID = 128
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(IgnoredFields):
     """What streams carry besides choices."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -34,8 +32,6 @@ class OpenAIRequest(IgnoredFields):
 
     LOGPROBS_FIELD: the field that holds the number of alternatives.
     """
-
-    model_config = ConfigDict(strict=True, extra="allow", arbitrary_types_allowed=True)
 
     UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "use_beam_search": (False,),
@@ -59,7 +55,7 @@ class OpenAIRequest(IgnoredFields):
     }
     INFORMATIVE: ClassVar[frozenset[str]] = frozenset({
         "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-        "prompt_cache_retention", "session_id", "length_penalty",
+        "prompt_cache_retention", "session_id", "length_penalty", "spaces_between_special_tokens",
     })  # fmt: skip
 
     LOGPROBS_FIELD: ClassVar[str] = "logprobs"
@@ -83,7 +79,6 @@ class OpenAIRequest(IgnoredFields):
     include_stop_str_in_output: bool | None = None
     no_stop_trim: bool | None = None
     skip_special_tokens: bool | None = None
-    spaces_between_special_tokens: bool | None = None
     logit_bias: (
         Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=_MOST_BIASES)] | None
     ) = None
@@ -119,9 +114,9 @@ class OpenAIRequest(IgnoredFields):
             raise ValueError("keys must be token ids")
         return value
 
-    def ignored(self, *, strict: bool) -> list[str]:
+    def ignored(self, *, strict: bool, prefix: str = "") -> list[str]:
         """Names of the sent fields that have no effect; refuses what can't be done, as IgnoredFields says."""
-        unknown = super().ignored(strict=strict)
+        unknown = super().ignored(strict=strict, prefix=prefix)
         if self.stream_options is not None and not self.stream:
             raise InvalidValue("stream_options is only allowed with stream.", param="stream_options")
         return unknown

@@ -2,15 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from routers.schemas.chat import ChatMessage
+from routers.schemas.ignored import IgnoredFields
 
 
-class TokenizeRequest(BaseModel):
+class TokenizeRequest(IgnoredFields):
     """A text, or a conversation for the chat template: one of the two."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str | None = None
     prompt: str | None = None
@@ -20,10 +19,8 @@ class TokenizeRequest(BaseModel):
     return_token_strs: bool = False
 
 
-class DetokenizeRequest(BaseModel):
+class DetokenizeRequest(IgnoredFields):
     """Token ids to decode, special tokens shown."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str | None = None
     tokens: list[int]
