@@ -89,7 +89,7 @@ class InputProcessor:
         prompt = request.prompt
         if isinstance(prompt, TokenPrompt):
             self.check_token_ids(prompt.token_ids, prompt.field)
-            self._check_length(len(prompt.token_ids), prompt.field)
+            self._check_length(len(prompt.token_ids), request)
             return None, prompt.token_ids
         if isinstance(prompt, ChatPrompt):
             text = await self._texts.render_chat(prompt)
@@ -97,7 +97,7 @@ class InputProcessor:
         else:
             text = prompt.text
             token_ids = await self.encode(text, add_special_tokens=prompt.add_special_tokens)
-        self._check_length(len(token_ids), prompt.field)
+        self._check_length(len(token_ids), request)
         return text, token_ids
 
     async def encode(self, text: str, *, add_special_tokens: bool, field: str = "prompt") -> list[int]:
@@ -117,16 +117,18 @@ class InputProcessor:
                 f"Token id {wrong} is outside the vocabulary of {self._info.vocab_size} ids.", param=param
             )
 
-    def _check_length(self, prompt_tokens: int, field: str) -> None:
+    def _check_length(self, prompt_tokens: int, request: GenerationRequest) -> None:
+        """Hold the prompt against the context; where nothing is generated, it may fill it."""
         if prompt_tokens == 0:
-            raise InvalidValue("The prompt must not be empty.", param=field)
-        if prompt_tokens >= self._info.max_model_len:
-            raise self._too_long(str(prompt_tokens), field)
+            raise InvalidValue("The prompt must not be empty.", param=request.prompt.field)
+        at_least = 0 if request.sampling.max_tokens == 0 else 1
+        if prompt_tokens + at_least > self._info.max_model_len:
+            raise self._too_long(str(prompt_tokens), request.prompt.field)
 
     def _too_long(self, tokens: str, field: str) -> ContextLengthExceeded:
         return ContextLengthExceeded(
-            f"This model's maximum context length is {self._info.max_model_len} tokens, of which at least one must be "
-            f"left for the answer. The prompt has {tokens} tokens. Please shorten it.",
+            f"This model's maximum context length is {self._info.max_model_len} tokens, of which one must be left for "
+            f"the answer unless none is asked for. The prompt has {tokens} tokens. Please shorten it.",
             param=field,
         )
 

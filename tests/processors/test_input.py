@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from engines.errors import ContextLengthExceeded, InvalidValue, RequestError, UnsupportedFeature
 from engines.protocol import Capabilities, EngineInfo, LogprobParams, LogprobsMode, SamplingParams
 from processors.input import InputProcessor
-from processors.limits import Limits
+from processors.limits import WHOLE_VOCABULARY, Limits
 from processors.request import (
     ChatPrompt,
     GenerationRequest,
@@ -39,15 +39,15 @@ FREE = SamplingWishes(max_tokens=4)
 
 
 def processor(
-    capabilities: Capabilities = ALL, *, max_logprobs: int = 20, tokenizer: Tokenizer | None = None, **info: Any
+    capabilities: Capabilities = ALL, *, limits: Limits | None = None, tokenizer: Tokenizer | None = None, **info: Any
 ) -> InputProcessor:
     owned = TOKENIZER if tokenizer is None else text_tokenizer(tokenizer)
-    fields = {"max_model_len": CONTEXT, "vocab_size": owned.vocabulary.size} | info
-    return InputProcessor(
-        owned,
-        EngineInfo(engine_id="e0", model="m", tokenizer="t", eos_token_ids=(), capabilities=capabilities, **fields),
-        Limits(max_logprobs=max_logprobs),
-    )
+    return InputProcessor(owned, info_of(capabilities, **({"vocab_size": owned.vocabulary.size} | info)), limits)
+
+
+def info_of(capabilities: Capabilities, **more: Any) -> EngineInfo:
+    fields = {"max_model_len": CONTEXT} | more
+    return EngineInfo(engine_id="e0", model="m", tokenizer="t", eos_token_ids=(), capabilities=capabilities, **fields)
 
 
 async def prepare(prompt: Prompt = PROMPT, inputs: InputProcessor | None = None, **fields: Any) -> PreparedRequest:
@@ -118,11 +118,14 @@ async def test_ids_that_pad_the_output_layer_are_in_the_vocabulary() -> None:
 
 @given(st.integers(1, CONTEXT + 3), st.none() | st.integers(0, CONTEXT + 3))
 async def test_context_arithmetic(prompt: int, max_tokens: int | None) -> None:
-    """At least one token must be left; what is asked beyond the rest is cut to it, more than the context is refused."""
+    """One token must be left for an answer; what is asked beyond the rest is cut to it.
+
+    A prompt that is only scored may fill the context. More tokens than the context are refused.
+    """
     sampling = SamplingWishes(max_tokens=max_tokens)
     if max_tokens is not None and max_tokens > CONTEXT:
         await refused(InvalidValue, "max_tokens", TokenPrompt([1] * prompt), sampling=sampling)
-    elif prompt >= CONTEXT:
+    elif prompt > CONTEXT or (prompt == CONTEXT and max_tokens != 0):
         message = await refused(ContextLengthExceeded, "prompt", TokenPrompt([1] * prompt), sampling=sampling)
         assert str(CONTEXT) in message
         assert str(prompt) in message
@@ -253,7 +256,7 @@ async def test_law_12_alternatives_are_bounded_by_setting_engine_and_vocabulary(
     engine_limit: int | None, setting: int, limit: int
 ) -> None:
     capabilities = msgspec.structs.replace(ALL, max_top_logprobs=engine_limit)
-    inputs = processor(capabilities, max_logprobs=setting, vocab_size=300)
+    inputs = processor(capabilities, limits=Limits(max_logprobs=setting), vocab_size=300)
     request = await prepare(inputs=inputs, logprobs=LogprobParams(top_k=limit))
     assert request.engine_request.logprobs == LogprobParams(top_k=limit)
     message = await refused(InvalidValue, "logprobs", inputs=inputs, logprobs=LogprobParams(top_k=limit + 1))
@@ -266,3 +269,69 @@ async def test_law_12_alternatives_are_bounded_by_setting_engine_and_vocabulary(
 async def test_law_10_logprob_wishes_out_of_range_are_refused(wishes: LogprobParams) -> None:
     param = "logprobs" if wishes.prompt_start is None else "prompt_logprobs"
     await refused(InvalidValue, param, logprobs=wishes)
+
+
+async def test_the_whole_vocabulary_may_be_asked_for_only_by_setting() -> None:
+    wishes = LogprobParams(top_k=WHOLE_VOCABULARY)
+    await refused(InvalidValue, "logprobs", logprobs=wishes)
+    free = processor(limits=Limits(max_logprobs=WHOLE_VOCABULARY))
+    request = (await prepare(inputs=free, logprobs=wishes)).engine_request
+    assert request.logprobs == LogprobParams(top_k=TOKENIZER.vocabulary.size)
+    assert (await prepare(inputs=free, logprobs=LogprobParams(top_k=100))).engine_request.logprobs is not None
+    bounded = processor(msgspec.structs.replace(ALL, max_top_logprobs=20), limits=Limits(max_logprobs=WHOLE_VOCABULARY))
+    assert "20" in await refused(InvalidValue, "logprobs", inputs=bounded, logprobs=wishes)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "prompt", "max_tokens", "entries"),
+    [
+        (LogprobParams(), 3, 4, 4),
+        (LogprobParams(top_k=2), 3, 4, 12),
+        (LogprobParams(top_k=1, token_ids=(5, 6)), 3, 4, 16),
+        (LogprobParams(top_k=2, prompt_start=0), 10, 0, 30),
+        (LogprobParams(top_k=2, prompt_start=4), 10, 4, 30),
+        (LogprobParams(prompt_start=10), 10, 4, 4),
+        (LogprobParams(top_k=1), 30, None, 4),
+    ],
+)
+async def test_law_12_positions_times_values_are_bounded_and_the_limit_is_named(
+    wishes: LogprobParams, prompt: int, max_tokens: int | None, entries: int
+) -> None:
+    fields: dict[str, Any] = {"logprobs": wishes, "sampling": SamplingWishes(max_tokens=max_tokens)}
+    asked = TokenPrompt([1] * prompt)
+    assert await prepare(asked, processor(limits=Limits(max_logprob_entries=entries)), **fields)
+    tight = processor(limits=Limits(max_logprob_entries=entries - 1))
+    message = await refused(InvalidValue, "top_logprobs", asked, tight, logprobs_field="top_logprobs", **fields)
+    assert "--max-logprob-entries" in message
+    assert str(entries) in message
+    assert str(entries - 1) in message
+
+
+async def test_an_id_asked_for_twice_is_refused() -> None:
+    await refused(InvalidValue, "logprob_token_ids", logprobs=LogprobParams(token_ids=(7, 8, 7)))
+
+
+async def test_without_a_tokenizer_only_token_ids_are_taken() -> None:
+    """Raw-token mode. Stop strings have no text to stand in."""
+    inputs = InputProcessor(None, info_of(ALL, vocab_size=300))
+    prepared = await prepare(TokenPrompt([5, 6]), inputs)
+    assert (prepared.engine_request.prompt_token_ids, prepared.prompt_text) == ([5, 6], None)
+    chat = ChatPrompt(messages=[{"role": "user", "content": "the"}])
+    for prompt in (TextPrompt("the"), chat):
+        await refused(UnsupportedFeature, "prompt", prompt, inputs)
+    await refused(UnsupportedFeature, "stop", inputs=inputs, text=TextParams(stop=("x",)))
+
+
+async def test_prompts_and_samples_come_in_order_and_each_is_its_own_request() -> None:
+    request = GenerationRequest(sampling=msgspec.structs.replace(FREE, seed=5))
+    prompts = [TokenPrompt([number]) for number in range(1, 41)]
+    prepared = [each.engine_request for each in await processor().prepare_all(request, prompts, 2)]
+    assert [each.prompt_token_ids for each in prepared] == [[number] for number in range(1, 41) for _ in range(2)]
+    assert [each.sampling.seed for each in prepared] == [5, 6] * 40
+    assert len({each.id for each in prepared}) == 80
+
+
+async def test_one_wrong_prompt_refuses_the_whole_batch() -> None:
+    request = GenerationRequest(sampling=FREE)
+    with pytest.raises(ContextLengthExceeded):
+        await processor().prepare_all(request, [PROMPT, TokenPrompt([1] * CONTEXT)], 1)
