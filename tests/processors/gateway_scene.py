@@ -13,6 +13,7 @@ from engines.scripted.script import Script
 from processors.collector import Collector
 from processors.delta import Delta
 from processors.gateway import Gateway
+from processors.limits import Limits
 from processors.request import GenerationRequest, PreparedRequest, SamplingWishes, TokenPrompt
 from tests.processors.recording_meter import RecordingMeter
 
@@ -21,9 +22,17 @@ EOS = 256
 
 
 class GatewayScene:
-    """`scripts` are handed to requests in turn, the last one again and again."""
+    """`scripts` are handed to requests in turn, the last one again and again; `options` are the engine's."""
 
-    def __init__(self, tokenizer: Path, scripts: Sequence[Script], **options: Any) -> None:
+    def __init__(
+        self,
+        tokenizer: Path,
+        scripts: Sequence[Script],
+        *,
+        limits: Limits | None = None,
+        skip_tokenizer: bool = False,
+        **options: Any,
+    ) -> None:
         self._scripts = list(scripts)
         defaults: dict[str, Any] = {
             "max_model_len": 1024,
@@ -33,7 +42,7 @@ class GatewayScene:
         }
         self.engine = ScriptedEngine(ScriptedOptions(**(defaults | options)), script_for=self._script_for)
         self.meter = RecordingMeter()
-        self.gateway = Gateway(self.engine, meter=self.meter)
+        self.gateway = Gateway(self.engine, meter=self.meter, limits=limits, skip_tokenizer=skip_tokenizer)
 
     def _script_for(self, request: EngineRequest) -> Script:
         return self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]

@@ -14,6 +14,7 @@ from engines.errors import (
     EngineUnavailable,
     InvalidLogits,
     TailraceError,
+    UnsupportedFeature,
 )
 from engines.protocol import EngineRequest, Finish, FinishKind, LogprobParams
 from engines.scripted.faults import Failure, Fault, Miscount, NotANumber
@@ -303,3 +304,28 @@ async def test_the_load_of_the_engine_is_measured(byte_level_dir: Path) -> None:
         async with scene.gateway.open(requests):
             scene.engine.step()
         assert scene.meter.load == {"scripted": (1, 2)}
+
+
+async def test_a_prompt_that_fills_the_context_is_scored(byte_level_dir: Path) -> None:
+    async with started(byte_level_dir, ENDLESS, max_model_len=8) as scene:
+        delta = await scene.answer([1] * 8, max_tokens=0, logprobs=LogprobParams(top_k=1, prompt_start=0))
+        assert (delta.text, delta.token_ids, delta.completion_tokens) == ("", [], 0)
+        assert delta.finish == Finish(FinishKind.LENGTH)
+        (piece,) = delta.prompt_logprobs
+        assert len(piece.values) == 8
+
+
+async def test_raw_token_mode_has_ids_and_logprobs_and_no_text(byte_level_dir: Path) -> None:
+    """The tokenizer is never loaded: there is none at its place."""
+    script = Script(token_ids=[*HELLO, EOS], grouping=[2])
+    async with started(byte_level_dir / "none", script, skip_tokenizer=True) as scene:
+        delta = await scene.answer(logprobs=LogprobParams(top_k=2, token_ids=(9,), prompt_start=1))
+        assert (delta.text, delta.token_ids, delta.lengths) == ("", [*HELLO, EOS], [0] * (len(HELLO) + 1))
+        assert delta.finish == Finish(FinishKind.STOP)
+        assert delta.logprobs is not None
+        assert len(delta.logprobs.values) == delta.completion_tokens == len(HELLO) + 1
+        assert len(delta.logprobs.chosen_values) == delta.completion_tokens
+        assert [len(piece.token_ids) for piece in delta.prompt_logprobs] == [2]
+        assert scene.gateway.vocabulary is None
+        with pytest.raises(UnsupportedFeature):
+            scene.gateway.tokenizer.decode([1])
