@@ -129,31 +129,30 @@ class EngineCore:
             raise Overloaded("the engine's queue is full")
 
     def _compute(self, pieces: list[Piece]) -> list[tuple[Choice | None, PromptScore | None]]:
-        """Run the pieces. Of each one that is complete the next token, of all what they bring of the prompt."""
+        """Run the pieces. Of those that a token follows from, the token; of all, what they bring of the prompt."""
         self.steps += 1
         hidden = self._runner.hidden_states(
             [Span(piece.sequence.slot, piece.sequence.computed, piece.sequence.tokens(piece.count)) for piece in pieces]
         )
         self.computed_tokens += len(hidden)
         scores = self._scorer.score(pieces, hidden)
+        chosen = [piece.completes and piece.sequence.generates for piece in pieces]
         ends = torch.tensor([piece.count for piece in pieces]).cumsum(0) - 1
-        last = ends[torch.tensor([piece.completes for piece in pieces])]
-        complete = [piece.sequence for piece in pieces if piece.completes]
-        choices = iter(self._chooser.choose(complete, hidden[last.to(hidden.device)]))
-        return [
-            (next(choices) if piece.completes else None, score) for piece, score in zip(pieces, scores, strict=True)
-        ]
+        last = ends[torch.tensor(chosen)]
+        sequences = [piece.sequence for piece, choose in zip(pieces, chosen, strict=True) if choose]
+        choices = iter(self._chooser.choose(sequences, hidden[last.to(hidden.device)]))
+        return [(next(choices) if choose else None, score) for choose, score in zip(chosen, scores, strict=True)]
 
     def _advance(self, sequence: Sequence, choice: Choice | None, score: PromptScore | None) -> StepOutput | None:
         """Give a sequence its token, or its end without one, and logprobs of its prompt; None if there is neither."""
         if (score is not None and not score.valid) or (choice is not None and not choice.valid):
             return self._fail(sequence, InvalidLogits("the model gave no valid numbers at a position of this request"))
         prompt = score.logprobs if score is not None else None
-        if choice is None:
-            return _row(sequence, prompt=prompt) if prompt is not None else None
-        if sequence.request.sampling.max_tokens == 0:
+        if not sequence.generates and not sequence.pending:
             self._scheduler.remove(sequence.key)
             return _row(sequence, prompt=prompt, finish=Finish(FinishKind.LENGTH))
+        if choice is None:
+            return _row(sequence, prompt=prompt) if prompt is not None else None
         finish = sequence.append(choice.token, self._eos_token_ids, self._max_model_len)
         if finish is not None:
             self._scheduler.remove(sequence.key)

@@ -49,6 +49,11 @@ class Sequence:
         return bool(self.output_ids) and self.pending == 1
 
     @property
+    def generates(self) -> bool:
+        """Whether tokens are wanted, not the prompt alone."""
+        return self.request.sampling.max_tokens > 0
+
+    @property
     def held(self) -> list[int]:
         """The tokens that are computed."""
         return (self.request.prompt_token_ids + self.output_ids)[: self.computed]

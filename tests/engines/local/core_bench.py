@@ -46,6 +46,12 @@ class FaultyRunner(ModelRunner):
         logits[self.poisoned] = torch.nan
         return logits
 
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        if self.raises:
+            raise RuntimeError("no memory for a copy")
+        super().copy_prefix(source, target, length)
+        self.held.add(target)
+
     def release(self, slot: int) -> None:
         self.held.discard(slot)
         super().release(slot)

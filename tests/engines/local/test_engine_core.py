@@ -172,3 +172,23 @@ def test_a_step_that_raises_ends_its_requests_and_the_next_one_works() -> None:
     bench.run()
     assert bench.tokens("2") == generated(PROMPTS[2], 6)
     assert not bench.runner.held
+
+
+def test_a_prefix_that_cannot_be_copied_ends_what_is_in_slots_and_the_next_one_works() -> None:
+    bench = Bench(slots=2)
+    bench.core.submit(A, greedy("running", PROMPTS[4], 60))
+    bench.step()
+    bench.step()
+    for name in ("copying", "waiting"):
+        bench.core.submit(A, greedy(name, PROMPTS[4], 6))
+    bench.runner.raises = True
+    bench.step()
+    bench.runner.raises = False
+    for name in ("running", "copying"):
+        finish = bench.finish(name)
+        assert finish is not None
+        assert finish.code == "engine_fault"
+    bench.run()
+    assert bench.tokens("waiting") == generated(PROMPTS[4], 6)
+    assert bench.rows[A, "waiting"][0].cached_tokens == 0
+    assert not bench.runner.held

@@ -85,6 +85,7 @@ def test_a_prompt_alone_is_scored_and_ends_by_length() -> None:
     assert [len(row.prompt.token_ids) for row in rows if row.prompt is not None] == [9, *[8] * 8, 7]
     assert [row.finish for row in rows] == [None] * 9 + [Finish(FinishKind.LENGTH)]
     assert all((row.token, row.logprobs, row.completion_tokens) == (None, None, 0) for row in rows)
+    assert sum(bench.runner.logits_rows) == len(PROMPT) - 1
 
 
 def test_logits_come_in_bounded_blocks_that_prompts_share() -> None:
