@@ -46,9 +46,14 @@ class ReferenceModel:
             torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0
         )
         token_ids: list[int] = made[0, len(prompt) :].tolist()
-        best = self.logprobs(prompt, token_ids).topk(2).values
-        assert (best[:, 0] - best[:, 1]).min() > TOLERANCE, "the outcome for this prompt is open: take another"
+        self.check_greedy(prompt, token_ids)
         return token_ids
+
+    def check_greedy(self, prompt: list[int], output: list[int]) -> None:
+        """Fail unless each token is the best by one forward pass over all of them, and no other is too near a tie."""
+        best = self.logprobs(prompt, output).topk(2)
+        assert best.indices[:, 0].tolist() == output
+        assert (best.values[:, 0] - best.values[:, 1]).min() > TOLERANCE, "the outcome is open: take another prompt"
 
     def check(self, prompt: list[int], output: list[int], values: list[float], tops: list[dict[int, float]]) -> None:
         """Compare the logprobs of output tokens, and of the best ids at each place, with the plain forward pass."""

@@ -111,13 +111,16 @@ class ServeProcess:
         return await asyncio.to_thread(self._process.wait, GUARD)
 
     def close(self) -> None:
-        """End it if it has not ended."""
+        """End it if it has not ended. Fails if a process that it started outlives it."""
+        children = [] if self._process.poll() is not None else psutil.Process(self.pid).children(recursive=True)
         self._process.terminate()
         try:
             self._process.wait(GUARD)
         finally:
             self._process.kill()
             self._reader.join(GUARD)
+        _, alive = psutil.wait_procs(children, GUARD)
+        assert not alive, f"left behind: {alive}"
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -159,16 +162,15 @@ def serve_process(*flags: str, api_key: str | None = None) -> Iterator[ServeProc
             server.close()
 
 
-async def metric(client: Client, name: str) -> float:
-    """The value of one of our metrics that has a single series; `name` as in the table, a counter's with `_total`."""
+async def metric(client: Client, name: str, **labels: str) -> float:
+    """The sum of one of our metrics' series that have the labels; `name` as exposed, without the namespace."""
     exposition = (await client.get("/metrics")).body.decode()
-    (value,) = (
+    return sum(
         sample.value
         for family in text_string_to_metric_families(exposition)
         for sample in family.samples
-        if sample.name == NAMESPACE + name
+        if sample.name == NAMESPACE + name and labels.items() <= sample.labels.items()
     )
-    return value
 
 
 async def until_engine_is_empty(client: Client) -> None:

@@ -44,10 +44,11 @@ async def ask(client: Client, prompt: str, wishes: dict[str, Any], *, stream: bo
 
 
 def check(reference: ReferenceModel, prompt: str, choice: CompletionChoice) -> None:
-    """Greedy ids are those of `generate`; logprobs and the 20 best are those of the plain forward pass."""
-    prompt_ids = reference.ids(prompt)
-    ids = reference.generate(prompt_ids, COUNT)
-    assert choice.token_ids == ids
+    """Greedy ids, their logprobs and the 20 best at each place are those of the plain forward pass."""
+    prompt_ids, ids = reference.ids(prompt), choice.token_ids
+    assert ids is not None
+    assert len(ids) == COUNT
+    reference.check_greedy(prompt_ids, ids)
     assert choice.text == reference.text(ids)
     assert choice.logprobs is not None
     assert choice.logprobs.top_logprobs is not None
@@ -69,7 +70,9 @@ async def test_tokens_and_logprobs_are_those_of_transformers_alone(
     served: ServeProcess, reference: ReferenceModel
 ) -> None:
     async with served.client() as client:
-        check(reference, PROMPTS[0], await ask(client, PROMPTS[0], MEASURED))
+        choice = await ask(client, PROMPTS[0], MEASURED)
+    assert choice.token_ids == reference.generate(reference.ids(PROMPTS[0]), COUNT)
+    check(reference, PROMPTS[0], choice)
 
 
 async def test_tokens_and_logprobs_are_those_of_transformers_among_8(
