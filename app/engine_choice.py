@@ -48,6 +48,7 @@ def local_options(settings: Settings) -> LocalEngineOptions:
         max_model_len=settings.max_model_len,
         slots=settings.max_running,
         queue_limit=settings.max_waiting,
+        prefix_cache_tokens=settings.prefix_cache_tokens,
     )
 
 

@@ -90,6 +90,11 @@ class Settings(BaseSettings):
         ge=0,
         description="Requests that may wait in it; over that the answer is 503.",
     )
+    prefix_cache_tokens: int = Field(
+        default=LocalEngineOptions().prefix_cache_tokens,
+        ge=0,
+        description="Tokens of ended requests whose keys and values it keeps for prompts that begin alike; 0 is none.",
+    )
     scripted_step_ms: float = Field(
         default=20.0, ge=0, description="Milliseconds between two steps of the scripted engine."
     )

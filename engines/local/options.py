@@ -23,6 +23,6 @@ class LocalEngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 32
     queue_limit: int = 1024
     prefill_tokens: int = 256
-    prefix_cache_tokens: int = 16_384
+    prefix_cache_tokens: int = 8192
     threads: int | None = None
     address: str | None = None

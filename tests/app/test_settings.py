@@ -18,9 +18,12 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "max_model_len": ("100", 100),
     "max_running": ("3", 3),
     "max_waiting": ("0", 0),
+    "prefix_cache_tokens": ("0", 0),
     "scripted_step_ms": ("0.5", 0.5),
     "scripted_file": ("scripts.json", "scripts.json"),
-    "max_logprobs": ("5", 5),
+    "max_logprobs": ("-1", -1),
+    "max_logprob_entries": ("1000", 1000),
+    "max_scoring_requests": ("1", 1),
     "logprobs_mode": ("processed_logprobs", "processed_logprobs"),
     "api_key": ("clé 钥匙", SecretStr("clé 钥匙")),
     "max_body": ("1GB", 10**9),
@@ -32,6 +35,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "log_format": ("json", "json"),
     "log_level": ("debug", "debug"),
 }
+SWITCHES = ["strict", "skip_tokenizer_init", "incremental_streaming_output"]
 # The fixed names of the customer and their defaults.
 FIXED: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -60,7 +64,10 @@ WRONG = {
     "dtype": ["int8", "AUTO"],
     "max_model_len": ["0", "1.5"],
     "max_running": ["0"],
-    "max_logprobs": ["-1"],
+    "max_logprobs": ["-2"],
+    "max_logprob_entries": ["0"],
+    "max_scoring_requests": ["0"],
+    "prefix_cache_tokens": ["-1"],
     "logprobs_mode": ["raw", "RAW"],
     "api_key": [""],
     "max_body": ["0", "32XB", "many", "-5"],
@@ -84,7 +91,7 @@ def read(*arguments: str) -> Settings:
 
 
 def test_every_option_is_tested() -> None:
-    assert {*GIVEN, "strict"} == set(Settings.model_fields)
+    assert {*GIVEN, *SWITCHES} == set(Settings.model_fields)
 
 
 @pytest.mark.parametrize("field", FIXED)
@@ -108,11 +115,13 @@ def test_environment_variable(field: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert getattr(Settings(), field) == value
 
 
-def test_strict_is_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read("--strict").strict
-    monkeypatch.setenv("TAILRACE_STRICT", "true")
-    assert read().strict
-    assert not read("--no-strict").strict
+@pytest.mark.parametrize("field", SWITCHES)
+def test_a_switch_is_on_off_or_left_alone(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert getattr(read(), field) is False
+    assert getattr(read(flag_of(field)), field) is True
+    monkeypatch.setenv(variable_of(field), "true")
+    assert getattr(read(), field) is True
+    assert getattr(read(flag_of(field).replace("--", "--no-")), field) is False
 
 
 def test_a_flag_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
