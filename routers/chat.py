@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request, Response
 from processors.dialects.openai_chat import ChatRenderer
 from routers.body import ignored_header, parse, read_json
 from routers.generation import answer, body_schema, prompt_view
-from routers.schemas.chat import ChatCompletionRequest
+from routers.schemas.chat import ROLE, ChatCompletionRequest
 from routers.service import ServiceDep, request_id_of
 
 router = APIRouter(tags=["openai"])
@@ -23,5 +23,5 @@ async def create_chat_completion(request: Request, service: ServiceDep) -> Respo
     prepared = await service.gateway.input.prepare_all(generation, [body.read_prompt()], options.samples)
     head = service.head(f"chatcmpl-{prepared[0].engine_request.id}", model)
     prompt = prompt_view(service, prepared[0], text=False)
-    renderer = ChatRenderer(head, vocabulary, options, prompt, role="assistant")
+    renderer = ChatRenderer(head, vocabulary, options, prompt, role=ROLE, echo=body.echoed_text)
     return answer(service, prepared, renderer, ignored_header(ignored))

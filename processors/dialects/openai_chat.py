@@ -12,17 +12,28 @@ from processors.vocabulary import Vocabulary
 
 
 class ChatRenderer(OpenAIRenderer):
-    """Streams open with a role chunk per choice; the finish rides on the chunk of the last token."""
+    """Streams open with a role chunk per choice; the finish rides on the chunk of the last token.
+
+    echo: text that leads each answer; a stream has it beside the role.
+    """
 
     object_name = "chat.completion"
     chunk_name = "chat.completion.chunk"
 
     def __init__(
-        self, head: AnswerHead, vocabulary: Vocabulary, options: OpenAIOptions, prompt: PromptView, *, role: str
+        self,
+        head: AnswerHead,
+        vocabulary: Vocabulary,
+        options: OpenAIOptions,
+        prompt: PromptView,
+        *,
+        role: str,
+        echo: str = "",
     ) -> None:
         super().__init__(head, vocabulary, options, options.samples)
         self._prompt = prompt
         self._role = dump_text(role)
+        self._echo = echo
         self._shown = Shown(options.logprobs or 0, options.chosen, ordered=True)
         self._logprobs = ChatLogprobs(vocabulary, tokens_as_token_ids=options.tokens_as_token_ids)
         self._openings = [b'{"index":%d,"delta":{"content":' % index for index in range(options.samples)]
@@ -38,9 +49,10 @@ class ChatRenderer(OpenAIRenderer):
         """The role chunks; the first one carries the prompt's token ids if they were asked for."""
         events = []
         for index in range(self.options.samples):
-            choice = b'{"index":%d,"delta":{"role":%b,"content":""},"logprobs":null,"finish_reason":null}' % (
+            choice = b'{"index":%d,"delta":{"role":%b,"content":%b},"logprobs":null,"finish_reason":null}' % (
                 index,
                 self._role,
+                dump_text(self._echo),
             )
             extra = self._prompt_ids() if index == 0 else b""
             events.append(self._prefix + choice + b"]" + extra + self._tail[1:])
@@ -61,7 +73,7 @@ class ChatRenderer(OpenAIRenderer):
         """The whole body."""
         choices = [
             b'{"index":%d,"message":{"role":%b,"content":%b,"refusal":null}%b}'
-            % (index, self._role, dump_text(delta.text), self._rest(index, delta, streamed=False))
+            % (index, self._role, dump_text(self._echo + delta.text), self._rest(index, delta, streamed=False))
             for index, delta in enumerate(deltas)
         ]
         return self.body(choices, deltas, self._prompt_ids() + self.prompt_block(deltas[0]))

@@ -18,6 +18,10 @@ _TEMPLATE_ARGUMENTS = frozenset({
 })  # fmt: skip
 
 
+ROLE = "assistant"
+"""Who answers."""
+
+
 class ChatMessage(BaseModel):
     """One message. Content is a text or a list of text parts; other members go to the template as they are."""
 
@@ -44,7 +48,7 @@ class ChatMessage(BaseModel):
                     raise InvalidValue("A text part needs a text.", param=param)
                 texts.append(part["text"])
             content = "\n".join(texts)
-        if content is None and self.role == "assistant":
+        if content is None and self.role == ROLE:
             content = ""
         if not isinstance(content, str):
             raise InvalidValue("The content must be a text or a list of text parts.", param=param)
@@ -64,7 +68,6 @@ class ChatCompletionRequest(OpenAIRequest):
         "prediction": (),
         "documents": ([],),
         "chat_template": (),
-        "echo": (False,),
         "mm_processor_kwargs": (),
         "add_special_tokens": (False,),
         "web_search_options": (),
@@ -79,6 +82,7 @@ class ChatCompletionRequest(OpenAIRequest):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=-1)] | None = None
+    echo: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -108,6 +112,21 @@ class ChatCompletionRequest(OpenAIRequest):
             continue_final_message=bool(self.continue_final_message),
             template_kwargs=kwargs,
         )
+
+    @property
+    def echoed_text(self) -> str:
+        """With echo the last message leads the answer, if the assistant said it (vLLM's rule)."""
+        last = self.messages[-1]
+        if not self.echo or last.role != ROLE:
+            return ""
+        content: str = last.template_message(len(self.messages) - 1)["content"]
+        return content
+
+    def shown_prompt_logprobs(self) -> int | None:
+        """prompt_logprobs itself; echo asks for as many as for the answer's tokens."""
+        if self.echo and self.prompt_logprobs is None:
+            return self.shown_logprobs() or 0
+        return self.prompt_logprobs
 
     def shown_logprobs(self) -> int | None:
         """top_logprobs, if there are logprobs at all. InvalidValue for top_logprobs without logprobs."""

@@ -162,6 +162,17 @@ class OpenAIRequest(IgnoredFields):
     def shown_logprobs(self) -> int | None:
         """Alternatives to show at each generated token; None without logprobs."""
 
+    def shown_prompt_logprobs(self) -> int | None:
+        """Alternatives to show at each token of the prompt; None without vLLM's block for it."""
+        return self.prompt_logprobs
+
+    def _alternatives_field(self, wishes: LogprobParams | None) -> str:
+        """Name of the field that asks for the most alternatives."""
+        asked = None if wishes is None else wishes.top_k
+        if asked is not None and asked == self.prompt_logprobs and asked != self.shown_logprobs():
+            return "prompt_logprobs"
+        return self.LOGPROBS_FIELD
+
     def answer_options(self, default_mode: LogprobsMode) -> OpenAIOptions:
         """What the answer shall hold beside its choices. InvalidValue for what needs logprobs without them."""
         logprobs = self.shown_logprobs()
@@ -174,7 +185,7 @@ class OpenAIRequest(IgnoredFields):
             return_token_ids=bool(self.return_token_ids),
             tokens_as_token_ids=bool(self.return_tokens_as_token_ids),
             logprobs=logprobs,
-            prompt_logprobs=self.prompt_logprobs,
+            prompt_logprobs=self.shown_prompt_logprobs(),
             chosen=tuple(self.logprob_token_ids or ()),
             logprob_format=LogprobFormat(self.logprob_format or LogprobFormat.OPENAI),
             mode=self.mode(default_mode),
@@ -193,7 +204,7 @@ class OpenAIRequest(IgnoredFields):
                 min_tokens=self.min_tokens or 0,
             ),
             logprobs=logprobs,
-            logprobs_field=self.LOGPROBS_FIELD,
+            logprobs_field=self._alternatives_field(logprobs),
             max_tokens_field=self.limit_field,
             stream=bool(self.stream),
             priority=self.priority or 0,

@@ -172,6 +172,15 @@ def test_the_whole_body() -> None:
     }
 
 
+def test_an_echo_leads_every_answer_streamed_and_whole() -> None:
+    scene = simple(OpenAIOptions(), Finish(FinishKind.LENGTH))
+    echoing = [ChatRenderer(HEAD, VOCABULARY, scene.options, scene.views[0], role="a", echo="So\u2028 ") for _ in "12"]
+    chunks = chunks_of(echoing[0], scene)
+    assert [chunk["choices"][0]["delta"]["content"] for chunk in chunks] == ["So\u2028 ", "Hi", "!"]
+    assert join(chunks)[0] == body_of(echoing[1], scene)["choices"][0]
+    assert join(chunks)[0]["message"]["content"] == "So\u2028 Hi!"
+
+
 def test_law_7_an_error_is_an_event_and_then_the_end_mark() -> None:
     scene = simple(OpenAIOptions(include_usage=True), Finish(FinishKind.STOP))
     rendering = renderer(scene)
