@@ -99,12 +99,18 @@ def load() -> dict[str, Golden]:
 
 
 class Comparison:
-    """Holds one of our answers against a recording, values within `tolerance`."""
+    """Holds one of our answers against a recording.
 
-    def __init__(self, golden: Golden, tolerance: float) -> None:
+    The values of the tokens that were said lie within `tolerance`; those of alternatives and of prompts, which may be
+    as unlikely as can be, within `relative` of themselves more.
+    """
+
+    def __init__(self, golden: Golden, tolerance: float, relative: float = 0.0) -> None:
         self._golden = golden
         self._apart = APART.get(golden.name, set())
         self._tolerance = tolerance
+        self._relative = relative
+        self._echo = bool(golden.request.get("echo"))
 
     def answer(self, ours: Completion | Chat) -> None:
         """Counts, and each choice."""
@@ -135,7 +141,7 @@ class Comparison:
         if "text_offset" not in self._apart:
             assert ours.text_offset == theirs.text_offset
         for our, their in zip(ours.token_logprobs, theirs.token_logprobs, strict=True):
-            self._value(our, their)
+            self._value(our, their, likely=not self._echo)
         if "top_logprobs" not in self._apart:
             assert ours.top_logprobs is not None
             assert theirs.top_logprobs is not None
@@ -171,15 +177,16 @@ class Comparison:
         """The same ones, but for those so near to each other that the numbers' precision decides."""
         assert len(ours) == len(theirs)
         for key in ours.keys() & theirs.keys():
-            self._value(ours[key], theirs[key])
-        for some, others in ((ours, theirs), (theirs, ours)):
-            for key in some.keys() - others.keys():
-                assert abs(some[key] - min(others.values())) <= 2 * self._tolerance
+            self._value(ours[key], theirs[key], likely=False)
+        only_ours = sorted(ours[key] for key in ours.keys() - theirs.keys())
+        only_theirs = sorted(theirs[key] for key in theirs.keys() - ours.keys())
+        for our, their in zip(only_ours, only_theirs, strict=True):
+            self._value(our, their, likely=False)
 
-    def _value(self, ours: float | None, theirs: float | None) -> None:
+    def _value(self, ours: float | None, theirs: float | None, *, likely: bool = True) -> None:
         assert (ours is None) == (theirs is None)
         if ours is not None and theirs is not None:
-            assert abs(ours - theirs) <= self._tolerance
+            assert abs(ours - theirs) <= self._tolerance + (0 if likely else self._relative * abs(theirs))
 
 
 def named(entry: ChatEntry) -> dict[str, float]:
