@@ -57,11 +57,14 @@ class ReferenceModel:
 
     def check(self, prompt: list[int], output: list[int], values: list[float], tops: list[dict[int, float]]) -> None:
         """Compare the logprobs of output tokens, and of the best ids at each place, with the plain forward pass."""
-        expected = self.logprobs(prompt, output)
-        assert len(values) == len(tops) == len(output)
-        sampled = expected[range(len(output)), output]
-        torch.testing.assert_close(torch.tensor(values), sampled, rtol=0, atol=TOLERANCE)
-        for here, top in zip(expected, tops, strict=True):
-            best, ids = torch.tensor(list(top.values())), list(top)
-            torch.testing.assert_close(best, here[ids], rtol=0, atol=TOLERANCE)
-            torch.testing.assert_close(best, here.topk(len(ids)).values, rtol=0, atol=TOLERANCE)
+        self.check_named(prompt, output, [{token_id: value} for token_id, value in zip(output, values, strict=True)])
+        self.check_named(prompt, output, tops)
+        for here, top in zip(self.logprobs(prompt, output), tops, strict=True):
+            best = torch.tensor(list(top.values()))
+            torch.testing.assert_close(best, here.topk(len(top)).values, rtol=0, atol=TOLERANCE)
+
+    def check_named(self, prompt: list[int], output: list[int], named: list[dict[int, float]]) -> None:
+        """Compare the logprobs of some ids at each place with the plain forward pass."""
+        for here, values in zip(self.logprobs(prompt, output), named, strict=True):
+            told = torch.tensor(list(values.values()))
+            torch.testing.assert_close(told, here[list(values)], rtol=0, atol=TOLERANCE)

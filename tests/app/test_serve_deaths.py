@@ -23,6 +23,12 @@ async def text_of(client: Client) -> str:
     return completion(await client.post("/v1/completions", GREEDY)).choice.text
 
 
+async def until(client: Client, name: str, value: float) -> None:
+    async with asyncio.timeout(GUARD):
+        while await metric(client, name) != value:
+            pass
+
+
 async def until_ready(client: Client) -> None:
     async with asyncio.timeout(START_GUARD):
         while (await client.get("/ready")).status != 200:
@@ -36,10 +42,9 @@ async def test_the_engine_killed_under_streams_is_told_and_comes_back(guarded: S
         async with client.stream("/v1/completions", LONG) as stream:
             await stream.next()
             whole = asyncio.create_task(client.post("/v1/completions", LONG))
+            await until(client, "num_requests_running", 2)
             queued = asyncio.create_task(client.post("/v1/chat/completions", {"messages": MESSAGES, "stream": True}))
-            async with asyncio.timeout(GUARD):
-                while not await metric(client, "num_requests_waiting"):
-                    pass
+            await until(client, "num_requests_waiting", 1)
             worker.kill()
             *_, last = await stream.rest()
             assert last["error"]["code"] == "engine_died"

@@ -25,6 +25,7 @@ PROMPTS = [
 ]
 COUNT = 8
 TOP = 20
+CHOSEN = [5000, 0, 28, 260]
 MEASURED = {
     "max_tokens": COUNT,
     "temperature": 0,
@@ -53,16 +54,16 @@ def check(reference: ReferenceModel, prompt: str, choice: CompletionChoice) -> N
     assert choice.logprobs is not None
     assert choice.logprobs.top_logprobs is not None
     assert choice.logprobs.tokens == [f"token_id:{token_id}" for token_id in ids]
-    tops = list(best(choice.logprobs.top_logprobs))
+    tops = list(by_id(choice.logprobs.top_logprobs))
     assert [len(top) for top in tops] == [TOP] * COUNT
+    assert all(list(top.values()) == sorted(top.values(), reverse=True) for top in tops)
     values = [value for value in choice.logprobs.token_logprobs if value is not None]
     reference.check(prompt_ids, ids, values, tops)
 
 
-def best(tops: Sequence[dict[str, float] | None]) -> Iterator[dict[int, float]]:
+def by_id(tops: Sequence[dict[str, float] | None]) -> Iterator[dict[int, float]]:
     for top in tops:
         assert top is not None
-        assert list(top.values()) == sorted(top.values(), reverse=True)
         yield {int(name.removeprefix("token_id:")): value for name, value in top.items()}
 
 
@@ -84,6 +85,21 @@ async def test_tokens_and_logprobs_are_those_of_transformers_among_8(
         )
     for prompt, choice in zip(PROMPTS, choices, strict=True):
         check(reference, prompt, choice)
+
+
+async def test_logprobs_of_chosen_ids_are_those_of_transformers_among_8(
+    served: ServeProcess, reference: ReferenceModel
+) -> None:
+    wishes = MEASURED | {"max_tokens": 4, "logprobs": 1, "logprob_token_ids": CHOSEN}
+    async with served.client() as client:
+        choices = await asyncio.gather(*(ask(client, prompt, wishes) for prompt in PROMPTS))
+    for prompt, choice in zip(PROMPTS, choices, strict=True):
+        assert choice.logprobs is not None
+        assert choice.logprobs.top_logprobs is not None
+        assert choice.token_ids is not None
+        named = list(by_id(choice.logprobs.top_logprobs))
+        assert [set(values) for values in named] == [{*CHOSEN, token_id} for token_id in choice.token_ids]
+        reference.check_named(reference.ids(prompt), choice.token_ids, named)
 
 
 async def test_a_seed_gives_the_same_ids_alone_and_among_others(served: ServeProcess) -> None:

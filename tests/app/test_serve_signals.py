@@ -14,7 +14,7 @@ from tests.wire import completion, join_completion
 pytestmark = [pytest.mark.serve, pytest.mark.model]
 
 SCRIPTED = ("--engine", "scripted", "--scripted-step-ms", "20")
-SHORT: dict[str, Any] = {"prompt": "x", "max_tokens": 100, "return_token_ids": True}
+SHORT: dict[str, Any] = {"prompt": "x", "max_tokens": 75, "return_token_ids": True}
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
 ENDLESS: dict[str, Any] = {"prompt": "x", "max_tokens": 8000}
 
@@ -68,7 +68,7 @@ async def test_work_finishes_or_ends_with_an_error_and_new_work_is_refused(numbe
             assert (await late.get("/live")).status == 200
             short, endless = await asyncio.gather(*streams)
             for choice in (join_completion(short).choice, completion(await wholes[0]).choice):
-                assert (choice.finish_reason, len(choice.token_ids or [])) == ("length", 100)
+                assert (choice.finish_reason, len(choice.token_ids or [])) == ("length", 75)
             assert endless[-1]["error"]["code"] == "aborted"
             reply = await wholes[1]
             assert (reply.status, reply.error.code) == (503, "aborted")
