@@ -11,6 +11,45 @@ from tests.processors.answers import Token
 from tests.processors.dialects.vocabularies import VOCABULARY
 
 
+def join_completions(chunks: list[Any]) -> dict[int, dict[str, Any]]:
+    """Each choice as a client joins it: texts and lists are appended, the last reason counts."""
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        (part,) = chunk["choices"]
+        choice = choices.setdefault(part["index"], {"index": part["index"], "text": "", "logprobs": None})
+        choice["text"] += part["text"]
+        if part["logprobs"] is not None:
+            columns = choice["logprobs"] = choice["logprobs"] or {name: [] for name in part["logprobs"]}
+            for name, column in part["logprobs"].items():
+                columns[name] += column
+        extend_choice(choice, part)
+        if "prompt_token_ids" in part:
+            assert "prompt_token_ids" not in choice
+            choice["prompt_token_ids"] = part["prompt_token_ids"]
+        choice |= {"finish_reason": part["finish_reason"], "stop_reason": part["stop_reason"]}
+    return choices
+
+
+def join_chats(chunks: list[Any]) -> dict[int, dict[str, Any]]:
+    """Each choice of a chat as a client joins it."""
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        (part,) = chunk["choices"]
+        delta = part["delta"]
+        choice = choices.setdefault(part["index"], {"index": part["index"], "logprobs": None})
+        message = choice.setdefault("message", {"role": delta.get("role"), "content": "", "refusal": None})
+        message["content"] += delta["content"]
+        if part["logprobs"] is not None:
+            assert part["logprobs"]["refusal"] is None
+            joined = choice["logprobs"] or {"content": [], "refusal": None}
+            choice["logprobs"] = joined | {"content": joined["content"] + part["logprobs"]["content"]}
+        extend_choice(choice, part)
+        choice["finish_reason"] = part["finish_reason"]
+        if part["finish_reason"] is not None:
+            choice["stop_reason"] = part["stop_reason"]
+    return choices
+
+
 def extend_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
     """Lists are appended, the running total's latest value counts."""
     for name in ("token_ids", "prompt_logprobs", "output_logprobs"):

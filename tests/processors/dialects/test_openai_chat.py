@@ -8,7 +8,7 @@ from engines.protocol import Finish, FinishKind
 from processors.dialects.openai import OpenAIOptions
 from processors.dialects.openai_chat import ChatRenderer
 from tests.processors.answers import Answer, Token
-from tests.processors.dialects.joining import best, extend_choice, foreign_members, ranked_prompt, shown
+from tests.processors.dialects.joining import best, foreign_members, join_chats, ranked_prompt, shown
 from tests.processors.dialects.scenes import (
     HEAD,
     Scene,
@@ -37,26 +37,6 @@ def simple(options: OpenAIOptions, finish: Finish) -> Scene:
     return Scene(options=options, prompts=[plain_prompt("p", 1, 2)], answers=[answer], runs=runs, order=[0, 0])
 
 
-def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
-    """Each choice as a client joins it."""
-    choices: dict[int, dict[str, Any]] = {}
-    for chunk in chunks:
-        (part,) = chunk["choices"]
-        delta = part["delta"]
-        choice = choices.setdefault(part["index"], {"index": part["index"], "logprobs": None})
-        message = choice.setdefault("message", {"role": delta.get("role"), "content": "", "refusal": None})
-        message["content"] += delta["content"]
-        if part["logprobs"] is not None:
-            assert part["logprobs"]["refusal"] is None
-            joined = choice["logprobs"] or {"content": [], "refusal": None}
-            choice["logprobs"] = joined | {"content": joined["content"] + part["logprobs"]["content"]}
-        extend_choice(choice, part)
-        choice["finish_reason"] = part["finish_reason"]
-        if part["finish_reason"] is not None:
-            choice["stop_reason"] = part["stop_reason"]
-    return choices
-
-
 @given(SCENES)
 def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene) -> None:
     body = body_of(renderer(scene), scene)
@@ -67,7 +47,7 @@ def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene) -> None:
         check_continuous_usage(scene, chunks[choices:])
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert body["object"] == "chat.completion"
-    joined = join(chunks)
+    joined = join_chats(chunks)
     assert [joined[index] for index in range(choices)] == body["choices"]
     assert [chunk.get("prompt_token_ids") for chunk in chunks[:1]] == [body.get("prompt_token_ids")]
     assert not any("prompt_token_ids" in chunk for chunk in chunks[1:])
@@ -177,8 +157,8 @@ def test_an_echo_leads_every_answer_streamed_and_whole() -> None:
     echoing = [ChatRenderer(HEAD, VOCABULARY, scene.options, scene.views[0], role="a", echo="So\u2028 ") for _ in "12"]
     chunks = chunks_of(echoing[0], scene)
     assert [chunk["choices"][0]["delta"]["content"] for chunk in chunks] == ["So\u2028 ", "Hi", "!"]
-    assert join(chunks)[0] == body_of(echoing[1], scene)["choices"][0]
-    assert join(chunks)[0]["message"]["content"] == "So\u2028 Hi!"
+    assert join_chats(chunks)[0] == body_of(echoing[1], scene)["choices"][0]
+    assert join_chats(chunks)[0]["message"]["content"] == "So\u2028 Hi!"
 
 
 def test_law_7_an_error_is_an_event_and_then_the_end_mark() -> None:

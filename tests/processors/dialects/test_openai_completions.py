@@ -9,7 +9,7 @@ from processors.dialects.openai import OpenAIOptions
 from processors.dialects.openai_completions import CompletionsRenderer
 from processors.dialects.renderer import PromptView
 from tests.processors.answers import Answer, Token, deltas_of
-from tests.processors.dialects.joining import best, extend_choice, foreign_members, ranked_prompt, shown
+from tests.processors.dialects.joining import best, foreign_members, join_completions, ranked_prompt, shown
 from tests.processors.dialects.scenes import (
     HEAD,
     Scene,
@@ -37,25 +37,6 @@ def simple(text: str = "a", finish: Finish | None = None) -> Scene:
     return Scene(options=OpenAIOptions(), prompts=prompts, answers=[answer], runs=[[[*answer.tokens]]], order=[0])
 
 
-def join(chunks: list[Any]) -> dict[int, dict[str, Any]]:
-    """Each choice as a client joins it: texts and lists are appended, the last reason counts."""
-    choices: dict[int, dict[str, Any]] = {}
-    for chunk in chunks:
-        (part,) = chunk["choices"]
-        choice = choices.setdefault(part["index"], {"index": part["index"], "text": "", "logprobs": None})
-        choice["text"] += part["text"]
-        if part["logprobs"] is not None:
-            columns = choice["logprobs"] = choice["logprobs"] or {name: [] for name in part["logprobs"]}
-            for name, column in part["logprobs"].items():
-                columns[name] += column
-        extend_choice(choice, part)
-        if "prompt_token_ids" in part:
-            assert "prompt_token_ids" not in choice
-            choice["prompt_token_ids"] = part["prompt_token_ids"]
-        choice |= {"finish_reason": part["finish_reason"], "stop_reason": part["stop_reason"]}
-    return choices
-
-
 def entries_of(scene: Scene, index: int) -> list[Token]:
     """The tokens that a choice's own logprobs are about."""
     return [*(scene.prompt_of(index).tokens if scene.echo else []), *scene.answers[index].tokens]
@@ -69,7 +50,7 @@ def test_law_2_the_stream_joined_is_the_whole_answer(scene: Scene) -> None:
     if scene.options.continuous_usage:
         check_continuous_usage(scene, chunks)
     assert {chunk["object"] for chunk in chunks} == {body["object"]} == {"text_completion"}
-    joined = join(chunks)
+    joined = join_completions(chunks)
     assert [joined[index] for index in range(len(scene.answers))] == body["choices"]
 
 
