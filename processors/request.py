@@ -63,21 +63,24 @@ class SamplingWishes(msgspec.Struct, frozen=True, kw_only=True):
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt to be answered once.
 
-    A request for several prompts leaves `prompt` empty until it is prepared for each of them. logprobs_field: what
-    the dialect calls the number of alternatives. names: under which the client knows the request, for aborts; they
-    need not be unique.
+    A request for several prompts leaves `prompt` empty until it is prepared for each of them. renamed: what the
+    dialect calls fields that it does not call by vLLM's names, for refusals. names: under which the client knows the
+    request, for aborts; they need not be unique.
     """
 
     prompt: Prompt = TokenPrompt([])
     sampling: SamplingWishes
     text: TextParams = TextParams()
     logprobs: LogprobParams | None = None
-    logprobs_field: str = "logprobs"
-    max_tokens_field: str = "max_tokens"
+    renamed: dict[str, str] = {}
     stream: bool = False
     priority: int = 0
     return_hidden_states: bool = False
     names: tuple[str, ...] = ()
+
+    def called(self, field: str) -> str:
+        """What the client calls a field."""
+        return self.renamed.get(field, field)
 
 
 class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):

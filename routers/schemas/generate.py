@@ -19,6 +19,16 @@ _MOST_SAMPLES = 128
 _MOST_SEQUENCES = 1024
 _GREEDY_BELOW = 1e-6
 
+# Where SGLang's names differ from vLLM's, and where the others are.
+_NAMES = {name: f"sampling_params.{name}" for name in ("stop", *SamplingWishes.__struct_fields__)} | {
+    "max_tokens": "sampling_params.max_new_tokens",
+    "min_tokens": "sampling_params.min_new_tokens",
+    "seed": "sampling_params.sampling_seed",
+    "logprobs": "top_logprobs_num",
+    "logprob_token_ids": "token_ids_logprob",
+    "prompt_logprobs": "logprob_start_len",
+}
+
 Rid = Annotated[str, Field(min_length=1, max_length=128)]
 Ids = Annotated[list[int], Field(max_length=_MOST_IDS)]
 
@@ -217,7 +227,7 @@ class GenerateRequest(IgnoredFields):
             sampling=sampling.wishes(),
             text=sampling.text(),
             logprobs=logprobs,
-            logprobs_field="top_logprobs_num",
+            renamed=_NAMES | {"prompt": "text" if self.input_ids is None else "input_ids"},
             stream=self.stream,
             priority=self.priority or 0,
             return_hidden_states=self.return_hidden_states,

@@ -167,9 +167,8 @@ async def test_law_10_fields_are_called_what_the_client_calls_them() -> None:
     prompt = ChatPrompt(messages=[{"role": "user", "content": "the " * CONTEXT}])
     await refused(ContextLengthExceeded, "messages", prompt)
     wishes = SamplingWishes(max_tokens=CONTEXT + 1)
-    message = await refused(
-        InvalidValue, "max_completion_tokens", sampling=wishes, max_tokens_field="max_completion_tokens"
-    )
+    renamed = {"max_tokens": "max_completion_tokens"}
+    message = await refused(InvalidValue, "max_completion_tokens", sampling=wishes, renamed=renamed)
     assert message.startswith("max_completion_tokens is")
 
 
@@ -301,7 +300,7 @@ async def test_law_12_positions_times_values_are_bounded_and_the_limit_is_named(
     asked = TokenPrompt([1] * prompt)
     assert await prepare(asked, processor(limits=Limits(max_logprob_entries=entries)), **fields)
     tight = processor(limits=Limits(max_logprob_entries=entries - 1))
-    message = await refused(InvalidValue, "top_logprobs", asked, tight, logprobs_field="top_logprobs", **fields)
+    message = await refused(InvalidValue, "top_logprobs", asked, tight, renamed={"logprobs": "top_logprobs"}, **fields)
     assert "--max-logprob-entries" in message
     assert str(entries) in message
     assert str(entries - 1) in message

@@ -59,7 +59,7 @@ def test_law_10_the_field_that_asks_for_most_is_the_one_that_a_refusal_names(
     fields: dict[str, Any], field: str
 ) -> None:
     body = request(**fields)
-    assert body.generation(body.wishes(body.answer_options(LogprobsMode.RAW)), "id").logprobs_field == field
+    assert body.generation(body.wishes(body.answer_options(LogprobsMode.RAW)), "id").called("logprobs") == field
 
 
 def test_top_logprobs_need_logprobs() -> None:
