@@ -315,9 +315,8 @@ async def test_without_a_tokenizer_only_token_ids_are_taken() -> None:
     inputs = InputProcessor(None, info_of(ALL, vocab_size=300))
     prepared = await prepare(TokenPrompt([5, 6]), inputs)
     assert (prepared.engine_request.prompt_token_ids, prepared.prompt_text) == ([5, 6], None)
-    chat = ChatPrompt(messages=[{"role": "user", "content": "the"}])
-    for prompt in (TextPrompt("the"), chat):
-        await refused(UnsupportedFeature, "prompt", prompt, inputs)
+    await refused(UnsupportedFeature, "messages", ChatPrompt(messages=[{"role": "user", "content": "the"}]), inputs)
+    await refused(UnsupportedFeature, "text", TextPrompt("the"), inputs, renamed={"prompt": "text"})
     await refused(UnsupportedFeature, "stop", inputs=inputs, text=TextParams(stop=("x",)))
 
 
