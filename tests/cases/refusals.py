@@ -69,7 +69,7 @@ async def huge_and_infinite_numbers(case: Case, stage: Stage) -> None:
     async with stage.serve(max_logprobs=20) as live:
         await refused(live, literal, param=None)
         await refused(live, negative, param="max_tokens")
-        await refused(live, batch, param="n")
+        await refused(live, batch, param="prompt")
         for field, value in [
             ("n", 5_000_000),
             ("logprobs", 1_000_000_000),
@@ -109,8 +109,13 @@ async def template_and_empty_input(case: Case, stage: Stage) -> None:
         # The small model's template takes any order of roles and empty turns.
         for request in (only_assistant, empty_turn):
             assert (await send(live, request)).status == 200
-        await refused(live, template_argument, param="chat_template_kwargs")
-        await refused(live, prefill, param="continue_final_message")
+        # A variable that the template does not read changes nothing.
+        assert (await send(live, template_argument)).status == 200
+        assert (await send(live, prefill)).status == 200
+        continued = live.engine.submitted[-1].prompt_token_ids
+        assert stage.tokenizer.decode(continued, skip_special_tokens=False).endswith("assistant\nSure, ")
+        both = Input.of(prefill.path, prefill.json | {"add_generation_prompt": True})
+        await refused(live, both, param="continue_final_message")
 
 
 @covers("SE-08")
