@@ -1,5 +1,6 @@
 """The `tailrace` command."""
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -18,11 +19,12 @@ options:
   --version  show the version"""
 
 _BAD_USAGE = 2
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; exits with 2 where it doesn't exist or an option is bad."""
-    command, *rest = sys.argv[1:] if arguments is None else arguments or ["--help"]
+    """Run a command; exits with 2 where it doesn't exist or an option is bad. No command is --help."""
+    command, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in ("--help", "-h"):
         print(USAGE)
     elif command == "--version":
@@ -40,16 +42,22 @@ def serve(arguments: list[str]) -> None:
         _serve(settings)
     except InvalidSettings as error:
         _refuse(f"tailrace serve: error: {error}")
+    except KeyboardInterrupt:
+        # While modules are imported, Ctrl-C is not the server's yet.
+        sys.exit(_INTERRUPTED)
 
 
 def _serve(settings: Settings) -> None:
     # Imported here: a bad option or --help answers without loading the whole house.
     from app.factory import create_app
+    from app.listen_address import check_listen_address
     from app.logs import configure_logging
     from app.server import make_server
 
     configure_logging(settings.log_format, settings.log_level)
-    make_server(create_app(settings), settings).run()
+    app = create_app(settings)
+    check_listen_address(settings)
+    make_server(app, settings).run()
 
 
 def _refuse(message: str) -> None:

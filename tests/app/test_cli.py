@@ -1,4 +1,6 @@
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,20 @@ from app.cli import main
 from app.version import VERSION
 
 ROOT = Path(__file__).parent.parent.parent
+
+INTERRUPTED_IMPORT = """
+import signal, sys
+from app.cli import main
+
+class CtrlC:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == "app.factory":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC)
+main(["serve"])
+"""
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +68,28 @@ def test_an_unknown_engine_is_refused_by_name(engine: str, capsys: pytest.Captur
 def test_help_names_the_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(arguments)
     assert "serve" in capsys.readouterr().out
+
+
+def test_no_command_at_all_is_help() -> None:
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "serve a model over HTTP" in done.stdout
+
+
+def test_a_port_in_use_is_one_line_before_the_engine_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        done = run("serve", "--port", port)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tailrace serve: error: can't listen with --host 127.0.0.1 --port " + port)
+
+
+def test_ctrl_c_during_the_imports_leaves_no_trace() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
