@@ -41,6 +41,7 @@ def lifespan_of(settings: Settings, metrics: Metrics, make_engine: Callable[[], 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[LifespanState]:
+        logger.info("Starting engine %s", settings.engine[0])
         with failures_told():
             engine = await asyncio.to_thread(make_engine)
         gateway = make_gateway(settings, engine, metrics)

@@ -110,6 +110,7 @@ class Server(uvicorn.Server):
     def _drain_or_force(self) -> None:
         if not self.started:
             assert self._serving is not None
+            logger.info("Stopped before the server was up")
             self._serving.cancel()
         elif self._draining is None:
             self._draining = asyncio.create_task(self._drain(self.lifespan.state["service"].gateway))
@@ -126,7 +127,12 @@ class Server(uvicorn.Server):
     async def _drain(self, gateway: Drainable) -> None:
         try:
             gateway.begin_drain()
-            logger.info("Draining: %d live requests have %g s to finish", gateway.running, self._drain_timeout)
+            if gateway.running:
+                logger.info(
+                    "Draining: requests still running: %d; they have %g s to finish, a second signal ends them now",
+                    gateway.running,
+                    self._drain_timeout,
+                )
             async with asyncio.timeout(self._drain_timeout):
                 await gateway.idle()
         except TimeoutError:

@@ -83,7 +83,8 @@ async def test_a_failed_start_says_why_and_closes_the_engine(fault: str, kind: t
     with recorded("tailrace.lifespan") as log, pytest.raises(kind):
         async with lifespan_of(Settings(), Metrics(), lambda: engine)(FastAPI()):
             raise AssertionError("started")
-    (record,) = log.records
+    starting, record = log.records
+    assert starting.getMessage() == "Starting engine local"
     assert ("the model is broken" in record.getMessage()) is not trace
     assert (record.exc_info is not None) is trace
     assert engine.closed == 1
@@ -96,7 +97,7 @@ async def test_an_engine_that_cannot_be_made_says_why() -> None:
     with recorded("tailrace.lifespan") as log, pytest.raises(EngineUnavailable):
         async with lifespan_of(Settings(), Metrics(), make)(FastAPI()):
             raise AssertionError("started")
-    assert "there is no such model" in log.records[0].getMessage()
+    assert "there is no such model" in log.records[-1].getMessage()
 
 
 async def test_a_cancelled_start_closes_the_engine() -> None:
@@ -120,4 +121,4 @@ async def test_an_engine_that_does_not_close_is_given_up(monkeypatch: pytest.Mon
     engine = Watched(ScriptedOptions(), "stays")
     with recorded("tailrace.lifespan") as log:
         await close_gateway(Gateway(engine))
-    assert "did not close" in log.records[0].getMessage()
+    assert "did not close" in log.records[-1].getMessage()

@@ -125,6 +125,7 @@ async def test_running_work_finishes_while_new_work_is_refused(number: signal.Si
         for stream in streams:
             assert (await stream.read_to_end()).endswith(b"finished\n\r\n0\r\n\r\n")
         assert await running.exit() == (0, ["starting", "closed"])
+        assert "requests still running: 3; they have 30 s" in running.told
 
 
 async def test_what_does_not_finish_in_time_is_ended_by_an_error() -> None:
@@ -143,6 +144,7 @@ async def test_without_work_the_end_is_at_once() -> None:
         assert (await client.get("/new")).status == 200
         running.signal()
         assert await running.exit() == (0, ["starting", "closed"])
+        assert "still running" not in running.told
 
 
 async def test_a_connection_that_is_stuck_does_not_hold_up_the_end() -> None:
@@ -173,6 +175,7 @@ async def test_a_signal_during_the_start_ends_it_and_closes_what_was_begun() -> 
         await running.read_start()
         running.signal()
         assert await running.exit() == (128 + signal.SIGTERM, ["closed"])
+        assert "Stopped before the server was up" in running.told
 
 
 async def test_a_failed_start_exits_with_3_and_no_trace() -> None:
