@@ -55,7 +55,7 @@ def local_options(settings: Settings) -> LocalEngineOptions:
 def make_scripted(settings: Settings) -> EngineClient:
     """The scripted engine, with tokenizer and vocabulary of the model; it says one text over and over.
 
-    EngineUnavailable if there is no such model.
+    EngineUnavailable if there is no such model, or no such file of scripts.
     """
     from tokenizers import Tokenizer
     from transformers import AutoConfig
@@ -83,7 +83,10 @@ def make_scripted(settings: Settings) -> EngineClient:
         text_ids=tokenizer.encode(SCRIPTED_TEXT, add_special_tokens=False).ids,
         script_file=settings.scripted_file,
     )
-    return ScriptedEngine(options)
+    try:
+        return ScriptedEngine(options)
+    except ValueError as error:
+        raise EngineUnavailable(f"{flag_of('scripted_file')}: {error}") from error
 
 
 ENGINES: Mapping[str, Callable[[Settings], EngineClient]] = {"local": make_local, "scripted": make_scripted}

@@ -195,4 +195,6 @@ def variable_of(field: str) -> str:
 
 def _describe(fault: Any) -> str:
     field = str(fault["loc"][0])
-    return f"{flag_of(field)} ({variable_of(field)}): {fault['msg']}"
+    # pydantic counts items and characters; every shortest length here is one.
+    what = "must not be empty" if fault["type"] in ("too_short", "string_too_short") else fault["msg"]
+    return f"{flag_of(field)} ({variable_of(field)}): {what}"

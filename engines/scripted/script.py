@@ -59,6 +59,8 @@ def load_scripts(path: Path) -> list[Script]:
     """Read a JSON file that holds a list of scripts. ValueError names what is wrong with it."""
     try:
         scripts = msgspec.json.decode(path.read_bytes(), type=list[Script])
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise ValueError(f"{path}: {error}") from error
     if not scripts:

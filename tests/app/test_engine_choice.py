@@ -53,3 +53,16 @@ def test_a_model_that_is_not_there_is_the_engines_failure() -> None:
     make = choose_engine(Settings(engine=["scripted"], model="/no/such/model"))
     with pytest.raises(EngineUnavailable, match="/no/such/model"):
         make()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("content", [None, "["])
+def test_scripts_that_can_not_be_read_are_the_engines_failure(
+    content: str | None, small_model_dir: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "scripts.json"
+    if content is not None:
+        path.write_text(content)
+    make = choose_engine(Settings(engine=["scripted"], model=str(small_model_dir), scripted_file=str(path)))
+    with pytest.raises(EngineUnavailable, match=f"^--scripted-file: {path}: "):
+        make()

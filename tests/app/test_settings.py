@@ -159,6 +159,12 @@ def check_names(message: str, field: str) -> None:
     assert len(message.splitlines()) == 1
 
 
+@pytest.mark.parametrize("field", ["host", "model", "api_key"])
+def test_an_empty_value_is_called_empty(field: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"must not be empty$"):
+        read(f"{flag_of(field)}=")
+
+
 def test_several_faults_are_all_named() -> None:
     with pytest.raises(InvalidSettings, match=r"--port .*--max-running"):
         read("--port", "x", "--max-running", "0")

@@ -50,6 +50,11 @@ def test_wrong_file_is_refused_with_its_name(tmp_path: Path, content: str, messa
     assert str(path) in str(caught.value)
 
 
+def test_a_file_that_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.json: No such file"):
+        load_scripts(tmp_path / "none.json")
+
+
 @pytest.mark.parametrize("grouping", [[0], [0, 0], [2, -1]])
 def test_grouping_must_get_on(grouping: list[int]) -> None:
     with pytest.raises(ValueError, match="grouping"):
