@@ -8,7 +8,7 @@ from tests.cases.loading import load
 from tests.cases.registry import CHECKS
 from tests.cases.stage import Stage
 
-for _module in ("leaving", "logprobs", "metrics", "protocol", "refusals", "text"):
+for _module in ("leaving", "logprobs", "metrics", "protocol", "refusals", "scoring", "text"):
     importlib.import_module(f"tests.cases.{_module}")
 
 TABLE = Path(__file__).parent.parent / "docs" / "cases.md"
