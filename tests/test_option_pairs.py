@@ -169,7 +169,7 @@ async def test_law_2_generate(stage: Stage) -> None:
 
 
 def joined_increments(events: list[Any]) -> Any:
-    """What a reader of increments has in the end: output lists and text appended, input lists and totals the latest.
+    """What a reader of increments has in the end: lists and text appended, totals the latest.
 
     The length of the list of output logprobs is that of the list beside it.
     """
@@ -180,7 +180,7 @@ def joined_increments(events: list[Any]) -> Any:
         before = said["meta_info"]
         said["meta_info"] = before | event["meta_info"]
         for name, value in event["meta_info"].items():
-            if (isinstance(value, list) and not name.startswith("input_")) or name == "output_token_logprobs_length":
+            if isinstance(value, list) or name == "output_token_logprobs_length":
                 said["meta_info"][name] = before.get(name, type(value)()) + value
             elif name == "logprobs":
                 said["meta_info"][name] = {"content": before[name]["content"] + value["content"]}

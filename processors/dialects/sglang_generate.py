@@ -81,7 +81,8 @@ class GenerateAnswer:
     def extend(self, delta: Delta) -> None:
         """Take what is new; an incremental stream forgets what it has shown."""
         if self._options.incremental:
-            self._text, self._ids, self._output = [], [], TupleColumns()
+            self._text, self._ids = [], []
+            self._input, self._output = TupleColumns(), TupleColumns()
             self._hidden, self._multi, self._entries = [], [], []
         self._latest = delta
         self._text.append(delta.text)
