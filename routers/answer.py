@@ -1,7 +1,7 @@
 """An answer that is sent whole: owns its request from submit to the body, and ends it when the client leaves."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from starlette.responses import Response
@@ -14,6 +14,10 @@ from processors.gateway import Gateway
 from processors.request import PreparedRequest
 
 T = TypeVar("T")
+Argument = TypeVar("Argument")
+
+# Some ten milliseconds of rendering with alternatives.
+_INLINE_POSITIONS = 1000
 
 
 class WholeAnswer(Response):
@@ -44,7 +48,19 @@ class WholeAnswer(Response):
             aborted = None if self._renderer.reports_aborts else abort_of(delta)
             if aborted is not None:
                 raise aborted
-        return self._renderer.whole(deltas)
+        return await off_loop_if(weight_of(deltas) > _INLINE_POSITIONS, self._renderer.whole, deltas)
+
+
+def weight_of(deltas: Sequence[Delta]) -> int:
+    """Positions to render."""
+    return sum(len(delta.token_ids) + sum(len(piece.token_ids) for piece in delta.prompt_logprobs) for delta in deltas)
+
+
+async def off_loop_if(heavy: bool, work: Callable[[Argument], T], argument: Argument) -> T:
+    """Do the work in a thread if it is heavy: the interpreter then turns to the loop every few milliseconds."""
+    if not heavy:
+        return work(argument)
+    return await asyncio.get_running_loop().run_in_executor(None, work, argument)
 
 
 async def all_whole(collectors: Sequence[Collector]) -> list[Delta]:

@@ -22,6 +22,6 @@ async def create_chat_completion(request: Request, service: ServiceDep) -> Respo
     generation = body.generation(body.wishes(options), request_id_of(request))
     prepared = await service.gateway.input.prepare_all(generation, [body.read_prompt()], options.samples)
     head = service.head(f"chatcmpl-{prepared[0].engine_request.id}", model)
-    prompt = prompt_view(service, prepared[0], text=False)
+    prompt = await prompt_view(service, prepared[0], text=False)
     renderer = ChatRenderer(head, vocabulary, options, prompt, role=ROLE, echo=body.echoed_text)
     return answer(service, prepared, renderer, ignored_header(ignored))

@@ -24,7 +24,7 @@ async def create_completion(request: Request, service: ServiceDep) -> Response:
     prepared = await service.gateway.input.prepare_all(generation, body.read_prompts(), options.samples)
     echo = bool(body.echo)
     scored = echo and options.logprobs is not None
-    prompts = [prompt_view(service, each, text=echo, lengths=scored) for each in prepared[:: options.samples]]
+    prompts = [await prompt_view(service, each, text=echo, lengths=scored) for each in prepared[:: options.samples]]
     head = service.head(f"cmpl-{prepared[0].engine_request.id}", model)
     renderer = CompletionsRenderer(head, vocabulary, options, prompts, echo=echo)
     return answer(service, prepared, renderer, ignored_header(ignored))

@@ -10,9 +10,11 @@ from processors.dialects.renderer import PromptView, Renderer
 from processors.echo import visible_lengths
 from processors.gateway import detokenizer_of
 from processors.request import PreparedRequest
-from routers.answer import WholeAnswer
+from routers.answer import WholeAnswer, off_loop_if
 from routers.service import Service
 from routers.stream import EventStream
+
+_INLINE_TOKENS = 2000
 
 
 def answer(
@@ -24,7 +26,7 @@ def answer(
     return WholeAnswer(service.gateway, requests, renderer, headers)
 
 
-def prompt_view(service: Service, prepared: PreparedRequest, *, text: bool, lengths: bool = False) -> PromptView:
+async def prompt_view(service: Service, prepared: PreparedRequest, *, text: bool, lengths: bool = False) -> PromptView:
     """The prompt as answers show it, with its text and the places of its tokens if they are needed.
 
     The text is the given one, or of token ids their decode with special tokens.
@@ -33,11 +35,17 @@ def prompt_view(service: Service, prepared: PreparedRequest, *, text: bool, leng
     if not text:
         return PromptView("", token_ids)
     tokenizer = service.gateway.tokenizer
-    shown = tokenizer.decode(token_ids) if prepared.prompt_text is None else prepared.prompt_text
-    if not lengths:
-        return PromptView(shown, token_ids)
-    detokenizer = detokenizer_of(tokenizer, skip_special=False)
-    return PromptView(shown, token_ids, visible_lengths(shown, token_ids, detokenizer, tokenizer.vocabulary.special))
+
+    def view(given: str | None) -> PromptView:
+        shown = tokenizer.decode(token_ids) if given is None else given
+        if not lengths:
+            return PromptView(shown, token_ids)
+        detokenizer = detokenizer_of(tokenizer, skip_special=False)
+        return PromptView(
+            shown, token_ids, visible_lengths(shown, token_ids, detokenizer, tokenizer.vocabulary.special)
+        )
+
+    return await off_loop_if(len(token_ids) > _INLINE_TOKENS, view, prepared.prompt_text)
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:

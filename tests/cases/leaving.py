@@ -36,6 +36,16 @@ async def leavers_are_noticed(case: Case, stage: Stage) -> None:
                     await live.engine.until_empty()
                     assert live.engine.aborted == [request.id for request in live.engine.submitted]
                     await live.settle()
+        # Several samples and several prompts leave together.
+        for several in ({"prompt": "novel", "n": 3}, {"prompt": ["novel", "poem", "song"]}):
+            count = len(live.engine.submitted) + 3
+            connection = await live.connect()
+            connection.send_request("POST", "/v1/completions", several | {"max_tokens": 4000}, headers)
+            await live.engine.until_submitted(count)
+            stage.engine.step()
+            await connection.reset()
+            await live.engine.until_empty()
+            assert live.engine.aborted == [request.id for request in live.engine.submitted]
         assert not stage.engine.running
 
 
@@ -163,6 +173,13 @@ async def request_ids(case: Case, stage: Stage) -> None:
         await live.client.post(path, body | {"stream": False}, headers=headers)
         assert len({request.id for request in live.engine.submitted}) == 3
         assert not any("same-id" in request.id for request in live.engine.submitted)
+        # SGLang's rid: repeated in a batch and live twice at once; echoed, and never the engine's id.
+        native = {"text": ["a", "b"], "rid": ["twin", "twin"], "sampling_params": {"max_new_tokens": 1}}
+        for reply in await asyncio.gather(*(live.client.post("/generate", native) for _ in range(2))):
+            assert [each["meta_info"]["id"] for each in reply.json] == ["twin", "twin"]
+        assert len({request.id for request in live.engine.submitted}) == 7
+        too_long = await live.client.post("/generate", {"text": "a", "rid": "x" * 1_000_000})
+        assert (too_long.status, too_long.error.param is not None) == (400, True)
         refusal = await live.client.post(path, {}, headers=headers)
         assert (refusal.status, refusal.headers["x-request-id"]) == (400, "same-id")
         for value in (b"x" * 10_000, b"a b", b"\xfc", b"a;b", b""):

@@ -91,6 +91,15 @@ async def bytes_of_parts(case: Case, stage: Stage) -> None:
                 assert bytes(entry.bytes or []) == stage.bytes_of(token_id)
                 for alternative in entry.top_logprobs:
                     assert alternative.bytes != list("\ufffd".encode())
+        echoed = completion(await live.client.post(case.request.path, case.request.json | {"max_tokens": 0}))
+        keys = logprobs_of(echoed.choice).tokens
+        assert [bytes_of_key(key) for key in keys] == [stage.bytes_of(token_id) for token_id in token_ids]
+
+
+def bytes_of_key(key: str) -> bytes:
+    """What a legacy key stands for."""
+    pieces = key.removeprefix("bytes:").split("\\x")[1:]
+    return bytes(int(piece, 16) for piece in pieces) if key.startswith("bytes:") else key.encode()
 
 
 @covers("LP-07")
@@ -197,6 +206,12 @@ async def which_distribution(case: Case, stage: Stage) -> None:
                 for submitted in live.engine.submitted[-2:]:
                     assert submitted.logprobs is not None
                     assert submitted.logprobs.mode == told
+                generated = await live.client.post(
+                    "/generate", case.request.json | ({"logprobs_mode": asked} if asked else {})
+                )
+                assert generated.json["meta_info"]["logprobs_mode"] == told
+                assert live.engine.submitted[-1].logprobs is not None
+                assert live.engine.submitted[-1].logprobs.mode == told
             assert "logprobs_mode" not in (await live.client.post("/v1/completions", body | {"logprobs": None})).json
 
 
@@ -213,6 +228,14 @@ async def entries_out_of_step(case: Case, stage: Stage) -> None:
             assert (reply.status, reply.error.code) == (500, "engine_fault")
             *good, bad = await live.client.events("/v1/completions", body)
             assert len(good) == 2
+            assert bad["error"]["code"] == "engine_fault"
+            native = {"text": "count", "return_logprob": True, "sampling_params": {"max_new_tokens": len(token_ids)}}
+            reply = await live.client.post("/generate", native)
+            assert (reply.status, reply.error.code) == (500, "engine_fault")
+            *good, bad = await live.client.events("/generate", native)
+            for event in good:
+                triples = event["meta_info"]["output_token_logprobs"]
+                assert [token_id for _, token_id, _ in triples] == event["output_ids"]
             assert bad["error"]["code"] == "engine_fault"
 
 
@@ -240,3 +263,7 @@ async def ids_in_and_out(case: Case, stage: Stage) -> None:
         )
         assert back.choice.prompt_token_ids == fed
         assert live.engine.submitted[-1].prompt_token_ids == fed
+        scored = {"model": "m", "prompt": fed, "echo": True, "logprobs": 0, "max_tokens": 0, "return_token_ids": True}
+        again = completion(await live.client.post("/v1/completions", scored))
+        assert again.choice.prompt_token_ids == fed
+        assert len(logprobs_of(again.choice).tokens) == len(fed)

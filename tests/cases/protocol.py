@@ -49,6 +49,15 @@ async def abort_is_no_success(case: Case, stage: Stage) -> None:
         for streamed in (True, False):
             reply = await live.client.post(case.request.path, body | {"stream": streamed})
             assert (reply.status, reply.error.code) == (503, "aborted")
+        # SGLang's own route has a finish for it, with what is there.
+        said = stage.ids("once upon a time")
+        stage.say(Script(token_ids=said, finish=abort, finish_apart=True))
+        whole = (await live.client.post("/generate", {"text": "tell"})).json
+        ended = {"type": "abort", "message": "Stopped by the operator.", "status_code": None, "err_type": None}
+        assert (whole["output_ids"], whole["meta_info"]["finish_reason"]) == (said, ended)
+        *events, last = await live.client.events("/generate", {"text": "tell"})
+        assert (last["text"], last["meta_info"]["finish_reason"]) == ("once upon a time", ended)
+        assert all(event["meta_info"]["finish_reason"] is None for event in events)
 
 
 @covers("PR-04")

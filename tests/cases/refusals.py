@@ -65,8 +65,10 @@ async def unknown_and_dependent_fields(case: Case, stage: Stage) -> None:
 
 @covers("SE-01")
 async def huge_and_infinite_numbers(case: Case, stage: Stage) -> None:
-    literal, negative, batch = case.requests[2:]
+    top, samples, literal, negative, batch = case.requests
     async with stage.serve(max_logprobs=20) as live:
+        await refused(live, top, param="top_logprobs_num")
+        await refused(live, samples, param="sampling_params.n")
         await refused(live, literal, param=None)
         await refused(live, negative, param="max_tokens")
         await refused(live, batch, param="prompt")
