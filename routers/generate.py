@@ -1,5 +1,6 @@
 """`POST /generate` in SGLang's shape."""
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 
 from engines.errors import UnsupportedFeature
@@ -37,13 +38,17 @@ async def prepare(body: GenerateRequest, service: Service, request_id: str) -> t
     samplings = body.samplings(len(prompts))
     samples = samplings[0].n
     wishes = body.logprobs(len(prompts), service.options.logprobs_mode)
-    rids = body.rids(len(prompts), samples, request_id)
+    bases = body.rids(len(prompts), request_id)
     common = {request_id} | ({body.rid} if isinstance(body.rid, str) else set())
     prepared: list[PreparedRequest] = []
+    rids: list[str] = []
     for place, prompt in enumerate(prompts):
-        names = tuple(common | set(rids[place * samples : (place + 1) * samples]))
-        generation = body.generation(samplings[place], wishes[place], names)
-        prepared += await service.gateway.input.prepare_all(generation, [prompt], samples)
+        generation = body.generation(samplings[place], wishes[place])
+        for number, sequence in enumerate(await service.gateway.input.prepare_all(generation, [prompt], samples)):
+            rid = bases[place] if samples == 1 else f"{bases[place]}_{number}"
+            names = tuple(common | {bases[place], rid})
+            prepared.append(msgspec.structs.replace(sequence, names=names))
+            rids.append(rid)
     return prepared, rids
 
 
@@ -51,7 +56,8 @@ def answer_options(body: GenerateRequest, service: Service, prepared: PreparedRe
     """What one sequence's answer shall hold. UnsupportedFeature for texts in raw-token mode."""
     texts = body.return_text_in_logprobs or body.logprob_format is LogprobFormat.OPENAI
     if texts and service.gateway.vocabulary is None:
-        raise UnsupportedFeature("The server runs without a tokenizer: logprobs have no texts.", param="logprob_format")
+        field = "return_text_in_logprobs" if body.return_text_in_logprobs else "logprob_format"
+        raise UnsupportedFeature("The server runs without a tokenizer: logprobs have no texts.", param=field)
     return GenerateOptions(
         logprobs=prepared.engine_request.logprobs,
         logprob_format=body.logprob_format or LogprobFormat.SGLANG,

@@ -39,8 +39,8 @@ async def health(service: ServiceDep) -> Response:
 async def health_generate(service: ServiceDep) -> Response:
     """200 once the engine has generated a token for this call."""
     gateway = service.gateway
-    token_ids = await gateway.tokenizer.encode("1", add_special_tokens=False)
-    request = GenerationRequest(prompt=TokenPrompt(token_ids), sampling=SamplingWishes(max_tokens=1, temperature=0.0))
+    some_id = min(gateway.info.eos_token_ids, default=0)
+    request = GenerationRequest(prompt=TokenPrompt([some_id]), sampling=SamplingWishes(max_tokens=1, temperature=0.0))
     prepared = await gateway.input.prepare(request)
     async with gateway.open([prepared]) as collectors:
         await collectors[0].whole()

@@ -208,21 +208,15 @@ class GenerateRequest(IgnoredFields):
             wishes.append(wish if want else None)
         return wishes
 
-    def rids(self, count: int, samples: int, default: str) -> list[str]:
-        """The client's id of each sequence; one id for many is told apart by a number, as in SGLang."""
+    def rids(self, count: int, default: str) -> list[str]:
+        """The client's id of each of `count` prompts; one id for a batch is told apart by a number, as in SGLang."""
         if isinstance(self.rid, list):
-            bases = self._spread(self.rid, count, "rid")
-        else:
-            base = self.rid or default
-            bases = [base] if not self.batched else [f"{base}_{number}" for number in range(count)]
-        if samples == 1:
-            return bases
-        return [f"{base}_{number}" for base in bases for number in range(samples)]
+            return self._spread(self.rid, count, "rid")
+        base = self.rid or default
+        return [f"{base}_{number}" for number in range(count)] if self.batched else [base]
 
-    def generation(
-        self, sampling: GenerateSampling, logprobs: LogprobParams | None, names: tuple[str, ...]
-    ) -> GenerationRequest:
-        """The neutral request, without its prompt."""
+    def generation(self, sampling: GenerateSampling, logprobs: LogprobParams | None) -> GenerationRequest:
+        """The neutral request, without its prompt and names."""
         return GenerationRequest(
             sampling=sampling.wishes(),
             text=sampling.text(),
@@ -231,7 +225,6 @@ class GenerateRequest(IgnoredFields):
             stream=self.stream,
             priority=self.priority or 0,
             return_hidden_states=self.return_hidden_states,
-            names=names,
         )
 
     def _spread(self, value: Any, count: int, field: str) -> list[Any]:
