@@ -5,6 +5,7 @@ finish, what is left is ended by an error, and only then uvicorn shuts down as i
 """
 
 import asyncio
+import functools
 import gc
 import logging
 import signal
@@ -62,12 +63,13 @@ class QuietLifespan(LifespanOn):
 class Server(uvicorn.Server):
     """Serves one app whose lifespan state holds a `service` with a `gateway`."""
 
-    def __init__(self, config: uvicorn.Config, *, drain_timeout: float) -> None:
+    def __init__(self, config: uvicorn.Config, *, drain_timeout: float, send_timeout: float = 30.0) -> None:
         super().__init__(config)
         # sse-starlette would end every stream half a second after a signal; its replacement of uvicorn's
         # handle_exit doesn't reach the override below.
         AppStatus.enable_automatic_graceful_drain = False
         self._drain_timeout = drain_timeout
+        self._send_timeout = send_timeout
         self._signals: list[int] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[Any] | None = None
@@ -91,7 +93,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then take all that was made so far (modules, tables) out of the garbage collector's rounds."""
-        self.config.http_protocol_class = Connection
+        protocol: Any = functools.partial(Connection, send_timeout=self._send_timeout)
+        self.config.http_protocol_class = protocol
         self.lifespan = QuietLifespan(self.config)
         await super().startup(sockets)
         gc.collect()
@@ -168,4 +171,4 @@ def make_server(app: ASGIApp, settings: Settings) -> Server:
         timeout_keep_alive=settings.timeout_keep_alive,
         timeout_graceful_shutdown=FLUSH_TIMEOUT,
     )
-    return Server(config, drain_timeout=settings.drain_timeout)
+    return Server(config, drain_timeout=settings.drain_timeout, send_timeout=settings.send_timeout)

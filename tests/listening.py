@@ -18,7 +18,7 @@ from tests.client import GUARD
 class Listening(Server):
     """The server; told to stop by the test."""
 
-    def __init__(self, app: ASGIApp, timeout_keep_alive: int, drain_timeout: float) -> None:
+    def __init__(self, app: ASGIApp, timeout_keep_alive: int, drain_timeout: float, send_timeout: float) -> None:
         config = uvicorn.Config(
             app,
             http="httptools",
@@ -29,7 +29,7 @@ class Listening(Server):
             server_header=False,
             timeout_keep_alive=timeout_keep_alive,
         )
-        super().__init__(config, drain_timeout=drain_timeout)
+        super().__init__(config, drain_timeout=drain_timeout, send_timeout=send_timeout)
         self.up = asyncio.Event()
         # asyncio sets TCP_NODELAY only where the protocol is named, as it is in production.
         self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -57,14 +57,14 @@ class Listening(Server):
 
 @contextlib.asynccontextmanager
 async def listen(
-    app: ASGIApp, *, timeout_keep_alive: int = 120, drain_timeout: float = GUARD
+    app: ASGIApp, *, timeout_keep_alive: int = 120, drain_timeout: float = GUARD, send_timeout: float = GUARD
 ) -> AsyncIterator[Listening]:
     """Serve an app on 127.0.0.1; yields the server once connections are taken.
 
     Fails at the end if tasks or sockets outlive it.
     """
     tasks, sockets = asyncio.all_tasks(), open_sockets()
-    server = Listening(app, timeout_keep_alive, drain_timeout)
+    server = Listening(app, timeout_keep_alive, drain_timeout, send_timeout)
     serving = asyncio.create_task(server.serve([server.listener]))
     try:
         await _first(serving, server.up)
