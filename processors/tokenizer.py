@@ -20,6 +20,18 @@ from processors.vocabulary import Vocabulary
 
 # A text of this many characters is some 500 tokens: about a millisecond on the loop.
 _INLINE_CHARACTERS = 2000
+_INLINE_MESSAGES = 32
+
+# What a template raises over messages and variables that it was not made for; too deeply nested ones are the last.
+_TEMPLATE_FAULTS = (
+    jinja2.TemplateError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+)
 
 
 class TextTokenizer:
@@ -76,8 +88,7 @@ class TextTokenizer:
         """
         if self.chat_template is None:
             raise UnsupportedFeature("The model has no chat template; use /v1/completions.", param="messages")
-        characters = sum(len(message["content"]) for message in prompt.messages if "content" in message)
-        if characters <= _INLINE_CHARACTERS:
+        if _is_short(prompt):
             return self._render(prompt)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._render, prompt)
 
@@ -90,13 +101,21 @@ class TextTokenizer:
                 continue_final_message=prompt.continue_final_message,
                 **prompt.template_kwargs,
             )
-        except (jinja2.TemplateError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        except _TEMPLATE_FAULTS as error:
             raise InvalidValue(f"The chat template refused the messages: {error}", param="messages") from error
         return str(rendered)
 
     def close(self) -> None:
         """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_short(prompt: ChatPrompt) -> bool:
+    """Whether a conversation is rendered about as fast as a thread takes over: few messages of short texts alone."""
+    if len(prompt.messages) > _INLINE_MESSAGES or prompt.template_kwargs:
+        return False
+    members = [member for message in prompt.messages for member in message.values()]
+    return all(isinstance(member, str) for member in members) and sum(map(len, members)) <= _INLINE_CHARACTERS
 
 
 @functools.lru_cache(maxsize=4)

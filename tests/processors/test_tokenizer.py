@@ -78,6 +78,49 @@ async def test_a_continued_message_stays_open() -> None:
     assert await TOKENIZER.render_chat(prompt) == "<|im_start|>hi"
 
 
+@pytest.mark.parametrize(
+    ("prompt", "inline"),
+    [
+        (ChatPrompt(messages=MESSAGES), True),
+        (ChatPrompt(messages=[{"role": "user", "content": LONG}]), False),
+        (ChatPrompt(messages=[{"role": "user", "content": ""}] * 1000), False),
+        (ChatPrompt(messages=[{"role": "user", "content": "", "notes": ["x"] * 1000}]), False),
+        (ChatPrompt(messages=MESSAGES, template_kwargs={"notes": ["x"] * 1000}), False),
+    ],
+    ids=["short", "long", "many", "member", "variable"],
+)
+async def test_law_9_only_short_conversations_are_rendered_on_the_loop(
+    prompt: ChatPrompt, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    render = TOKENIZER._render
+
+    def noting(prompt: ChatPrompt) -> str:
+        threads.append(threading.current_thread())
+        return render(prompt)
+
+    monkeypatch.setattr(TOKENIZER, "_render", noting)
+    assert await TOKENIZER.render_chat(prompt)
+    assert [thread is threading.main_thread() for thread in threads] == [inline]
+
+
+@pytest.mark.parametrize("place", ["member", "variable"])
+async def test_law_10_a_conversation_nested_too_deeply_is_the_requests_fault(place: str) -> None:
+    nested: Any = "x"
+    for _ in range(1000):
+        nested = [nested]
+    tokenizer = text_tokenizer(
+        toy_tokenizers.byte_level(), chat_template="{{ messages[0]['notes'] | tojson }}{{ notes | tojson }}"
+    )
+    prompt = (
+        ChatPrompt(messages=[{"role": "user", "content": "hi", "notes": nested}])
+        if place == "member"
+        else ChatPrompt(messages=MESSAGES, template_kwargs={"notes": nested})
+    )
+    with pytest.raises(InvalidValue, match="refused the messages"):
+        await tokenizer.render_chat(prompt)
+
+
 async def test_the_templates_own_options_reach_it() -> None:
     tokenizer = text_tokenizer(toy_tokenizers.byte_level(), chat_template="{{ mood }}:{{ messages[0]['content'] }}")
     prompt = ChatPrompt(messages=MESSAGES, template_kwargs={"mood": "calm"})
