@@ -200,6 +200,7 @@ class Gateway:
             self._input = InputProcessor(self._tokenizer, info, self._limits)
 
     def _note_idle(self) -> None:
+        self._meter.set_load(self.info.engine_id, 0, 0)
         self._idle.set()
 
     def _state(self, request: PreparedRequest) -> RequestState:

@@ -84,7 +84,9 @@ class OutputProcessor:
             self._process_embeddings(frame)
         else:
             self._process_tokens(frame)
-        self._meter.set_load(frame.engine_id, frame.running, frame.waiting)
+        # An engine drops what was aborted without a frame, and no later one would correct these.
+        running, waiting = (frame.running, frame.waiting) if self._table else (0, 0)
+        self._meter.set_load(frame.engine_id, running, waiting)
 
     def _process_tokens(self, frame: BatchTokenOut) -> None:
         step = StepView(frame, time.monotonic())

@@ -55,6 +55,17 @@ async def test_collectors_come_in_the_order_of_the_requests(byte_level_dir: Path
         assert [request.id for request in scene.engine.submitted] == [r.engine_request.id for r in requests]
 
 
+async def test_law_8_the_engines_load_is_nothing_once_all_left(byte_level_dir: Path) -> None:
+    async with started(byte_level_dir, ENDLESS) as scene:
+        requests = [await scene.prepare() for _ in range(2)]
+        async with scene.gateway.open(requests):
+            (late,) = scene.engine.step()
+            assert scene.meter.load == {"scripted": (2, 0)}
+        assert scene.meter.load == {"scripted": (0, 0)}
+        scene.gateway.on_frame(late)
+        assert scene.meter.load == {"scripted": (0, 0)}
+
+
 async def test_law_8_leaving_aborts_what_has_not_ended_once(byte_level_dir: Path) -> None:
     async with started(byte_level_dir, Script(token_ids=[*b"ab"]), ENDLESS) as scene:
         requests = [await scene.prepare() for _ in range(3)]
@@ -303,7 +314,7 @@ async def test_the_load_of_the_engine_is_measured(byte_level_dir: Path) -> None:
         requests = [await scene.prepare() for _ in range(3)]
         async with scene.gateway.open(requests):
             scene.engine.step()
-        assert scene.meter.load == {"scripted": (1, 2)}
+            assert scene.meter.load == {"scripted": (1, 2)}
 
 
 async def test_a_prompt_that_fills_the_context_is_scored(byte_level_dir: Path) -> None:
