@@ -69,6 +69,8 @@ class EventStream(EventSourceResponse):
         headers: Mapping[str, str],
     ) -> None:
         super().__init__(_NoContent(), headers={**STREAM_HEADERS, **headers}, ping=0, sep="\n")
+        # Whether the connection stays is the server's to say, which may close it.
+        del self.headers["connection"]
         self._gateway = gateway
         self._requests = requests
         self._renderer = renderer

@@ -191,6 +191,14 @@ async def test_streams_are_not_to_be_buffered_on_the_road(stage: Stage) -> None:
         await stream.rest()
 
 
+async def test_a_stream_does_not_promise_a_connection_that_closes(stage: Stage) -> None:
+    async with stage.serve() as live:
+        connection = await live.connect()
+        connection.send_request("POST", COMPLETIONS, BODY | {"stream": True}, {"Connection": "close"})
+        head, _, _ = (await connection.read_to_end()).partition(b"\r\n\r\n")
+    assert [line for line in head.lower().split(b"\r\n") if line.startswith(b"connection:")] == [b"connection: close"]
+
+
 @pytest.mark.parametrize("name", ["_stream_response", "_listen_for_disconnect", "_listen_for_exit_signal_with_grace"])
 def test_the_library_still_has_and_calls_what_is_overridden(name: str) -> None:
     assert inspect.iscoroutinefunction(getattr(EventSourceResponse, name))
