@@ -25,6 +25,11 @@ def dump_text(text: str) -> bytes:
     return encoded if text.isascii() else escape_breaks(encoded)
 
 
+def to_keep(encoded: bytes) -> bytes:
+    """A copy that takes no more memory than its length: orjson's results keep its whole buffer, 4 KiB at least."""
+    return b"%b" % encoded
+
+
 def dump(value: Any) -> bytes:
     """Any JSON value, compact. Infinite and NaN floats would become null: the caller rules them out."""
     return escape_breaks(orjson.dumps(value))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from tokenizers import Tokenizer
 
-from processors.json_text import dump_text
+from processors.json_text import dump_text, to_keep
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _METASPACE = "\u2581"
@@ -130,12 +130,12 @@ class Vocabulary:
         self.entry = _Pieces(self._make_entry).__getitem__
 
     def _make_display(self, token_id: int) -> bytes:
-        return dump_text(self.bytes_of[token_id].decode(errors="replace"))
+        return to_keep(dump_text(self.bytes_of[token_id].decode(errors="replace")))
 
     def _make_key(self, token_id: int) -> bytes:
         raw = self.bytes_of[token_id]
         text = _whole_text(raw)
-        return dump_text(text if text is not None else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw))
+        return to_keep(dump_text(text if text is not None else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)))
 
     def _make_entry(self, token_id: int) -> tuple[bytes, bytes]:
         numbers = ",".join(map(str, self.bytes_of[token_id]))

@@ -7,7 +7,7 @@ from processors.dialects.chat_logprobs import ChatLogprobs
 from processors.dialects.openai import OpenAIOptions, OpenAIRenderer, finish_json
 from processors.dialects.positions import Shown, output_positions
 from processors.dialects.renderer import AnswerHead, PromptView
-from processors.json_text import dump, dump_text
+from processors.json_text import dump, dump_text, to_keep
 from processors.vocabulary import Vocabulary
 
 
@@ -32,7 +32,7 @@ class ChatRenderer(OpenAIRenderer):
     ) -> None:
         super().__init__(head, vocabulary, options, options.samples)
         self._prompt = prompt
-        self._role = dump_text(role)
+        self._role = to_keep(dump_text(role))
         self._echo = echo
         self._shown = Shown(options.logprobs or 0, options.chosen, ordered=True)
         self._logprobs = ChatLogprobs(vocabulary, tokens_as_token_ids=options.tokens_as_token_ids)

@@ -17,7 +17,7 @@ from processors.dialects.foreign_logprobs import LogprobFormat, RankedBlock
 from processors.dialects.openai_errors import error_body
 from processors.dialects.positions import Shown, output_positions
 from processors.dialects.sglang_logprobs import TupleColumns, TupleLogprobs
-from processors.json_text import dump, dump_text
+from processors.json_text import dump, dump_text, to_keep
 from processors.vocabulary import Vocabulary
 
 DONE = b"data: [DONE]\n\n"
@@ -54,7 +54,7 @@ class GenerateAnswer:
     """One sequence's answer so far. Without a vocabulary (raw-token mode) no text is shown."""
 
     def __init__(self, rid: str, vocabulary: Vocabulary | None, options: GenerateOptions) -> None:
-        self._rid = dump_text(rid)
+        self._rid = to_keep(dump_text(rid))
         self._options = options
         self._text: list[str] = []
         self._ids: list[bytes] = []
@@ -88,8 +88,8 @@ class GenerateAnswer:
         self._text.append(delta.text)
         self._ids += [b"%d" % token_id for token_id in delta.token_ids]
         if delta.extras is not None:
-            self._hidden += [dump(states) for states in delta.extras.hidden_states]
-            self._multi += [dump(ids) for ids in delta.extras.multi_ids]
+            self._hidden += [to_keep(dump(states)) for states in delta.extras.hidden_states]
+            self._multi += [to_keep(dump(ids)) for ids in delta.extras.multi_ids]
             self._extras = latest_extras(self._extras, delta.extras)
         if self._options.logprobs is not None:
             self._extend_logprobs(delta)

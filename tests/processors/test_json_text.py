@@ -1,7 +1,10 @@
+import tracemalloc
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.json_text import dump, dump_text
+from processors.json_text import dump, dump_text, to_keep
 from tests.processors.strategies import BREAKS, NASTY_TEXTS
 from tests.sse import strict_json
 
@@ -35,3 +38,21 @@ def test_law_6_every_break_is_escaped() -> None:
 
 def test_other_text_stays_as_it_is() -> None:
     assert dump_text("é🌟\u2027\u202a\u0084") == '"é🌟\u2027\u202a\u0084"'.encode()
+
+
+def size_of(make: Callable[[int], bytes]) -> int:
+    """Bytes that a thousand results hold."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = [make(number) for number in range(1000)]
+        after, _ = tracemalloc.get_traced_memory()
+        assert len(kept) == 1000
+        return after - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_kept_takes_no_more_memory_than_it_is_long() -> None:
+    assert size_of(lambda number: to_keep(dump_text(f"token {number}"))) < 150_000
+    assert to_keep(b'"x"') == b'"x"'
