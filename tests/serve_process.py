@@ -84,6 +84,17 @@ class ServeProcess:
         resident: int = psutil.Process(self.pid).memory_info().rss
         return resident
 
+    @property
+    def peak_memory(self) -> int:
+        """The most resident bytes that the gateway's process had since `forget_peak`, or its start."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        return int(kibibytes) * 1024
+
+    def forget_peak(self) -> None:
+        """Let `peak_memory` begin at what is resident now (see proc(5), clear_refs)."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
     def find_in_log(self, pattern: str, guard: float = GUARD) -> re.Match[str]:
         """Wait until the log holds a match. Blocks."""
         compiled, found = re.compile(pattern), None

@@ -19,7 +19,7 @@ def token_id_key(token_id: int) -> bytes:
 
 
 class LegacyColumns(msgspec.Struct):
-    """The four arrays, each member a JSON text."""
+    """The four arrays, each member the JSON of a run: long prompts come in many, single tokens would weigh more."""
 
     offsets: list[bytes] = []
     values: list[bytes] = []
@@ -48,16 +48,15 @@ class LegacyLogprobs:
         self, columns: LegacyColumns, lengths: Iterable[int], positions: Positions, absent: Sequence[int] = ()
     ) -> None:
         """Append a run to the arrays. The tokens `absent` lead it without logprobs: null stands for these."""
+        if not absent and not positions.token_ids:
+            return
+        offsets: list[bytes] = []
         for length in lengths:
-            columns.offsets.append(b"%d" % self._offset)
+            offsets.append(b"%d" % self._offset)
             self._offset += length
-        columns.values += [b"null"] * len(absent)
-        columns.alternatives += [b"null"] * len(absent)
-        columns.values += positions.values
-        columns.tokens += [self._key(token_id) for token_id in absent]
-        columns.tokens += [self._key(token_id) for token_id in positions.token_ids]
+        nulls = [b"null"] * len(absent)
         width = positions.width
-        columns.alternatives += [
+        alternatives = [
             self._alternatives(
                 token_id,
                 positions.values[entry],
@@ -66,6 +65,10 @@ class LegacyLogprobs:
             )
             for entry, token_id in enumerate(positions.token_ids)
         ]
+        columns.offsets.append(b",".join(offsets))
+        columns.values.append(b",".join([*nulls, *positions.values]))
+        columns.tokens.append(b",".join([self._key(token_id) for token_id in (*absent, *positions.token_ids)]))
+        columns.alternatives.append(b",".join([*nulls, *alternatives]))
 
     def single(self, length: int, positions: Positions) -> bytes:
         """The object for one position: what `add` makes of it, the most frequent run, without the arrays."""

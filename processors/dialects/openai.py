@@ -113,8 +113,8 @@ class OpenAIRenderer:
         """The `prompt_logprobs` of vLLM for the positions that came, with a comma before it; nothing if none came."""
         if self._prompt_ranked is None or not delta.prompt_logprobs:
             return b""
-        positions = [entry for piece in delta.prompt_logprobs for entry in self._prompt_ranked.prompt(piece)]
-        return b',"prompt_logprobs":[' + b",".join(positions) + b"]"
+        runs = [b",".join(self._prompt_ranked.prompt(piece)) for piece in delta.prompt_logprobs]
+        return b',"prompt_logprobs":[%b]' % b",".join(runs)
 
     def event(self, index: int, delta: Delta, choice: bytes, more: bytes = b"") -> bytes:
         """One chunk with one choice."""
@@ -149,7 +149,8 @@ class OpenAIRenderer:
         """The whole answer around its choices; the usage counts all that was generated."""
         usage = usage_of(deltas, self.options.samples).json()
         top = self._top(self.object_name)
-        return top + b',"choices":[' + b",".join(choices) + b"]" + self._mark + b',"usage":' + usage + more + b"}"
+        # One copy of what may be large.
+        return b"".join([top, b',"choices":[', b",".join(choices), b"]", self._mark, b',"usage":', usage, more, b"}"])
 
 
 def _mean_logprob(delta: Delta) -> float:

@@ -28,11 +28,12 @@ class Stage:
     `engine` is that of the server that runs now; `scratch` is an empty folder. The served model's name is "m".
     """
 
-    def __init__(self, model_dir: Path, scratch: Path, *, eos: str = "<|im_end|>") -> None:
+    def __init__(self, model_dir: Path, scratch: Path, *, eos: str = "<|im_end|>", context: int = CONTEXT) -> None:
         self.model_dir = model_dir
         self.scratch = scratch
         self.tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
         self.eos = self.id_of(eos)
+        self._context = context
         self._script = Script()
 
     def say(self, script: Script) -> None:
@@ -45,7 +46,7 @@ class Stage:
         options = ScriptedOptions(
             model="m",
             tokenizer=str(self.model_dir),
-            max_model_len=CONTEXT,
+            max_model_len=self._context,
             vocab_size=self.tokenizer.get_vocab_size(),
             eos_token_ids=(self.eos,),
             step_ms=None if stepped else 0,

@@ -56,3 +56,14 @@ def size_of(make: Callable[[int], bytes]) -> int:
 def test_what_is_kept_takes_no_more_memory_than_it_is_long() -> None:
     assert size_of(lambda number: to_keep(dump_text(f"token {number}"))) < 150_000
     assert to_keep(b'"x"') == b'"x"'
+
+
+def test_what_is_kept_takes_no_more_than_its_length() -> None:
+    tracemalloc.start()
+    try:
+        kept = [to_keep(dump_text(f"token {number}")) for number in range(1000)]
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept[7] == b'"token 7"'
+    assert size < 200 * len(kept)

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -148,3 +149,17 @@ def test_a_byte_fallback_piece_is_a_byte_only_in_its_full_form() -> None:
     extended = Tokenizer.from_str(tokenizer.to_str())
     extended.add_tokens([AddedToken("<0xF0>x")])
     assert Vocabulary(extended).bytes_of[id_of(extended, "<0xF0>x")] == b"<0xF0>x"
+
+
+def test_law_12_pieces_of_json_that_are_kept_are_small() -> None:
+    vocabulary = Vocabulary(toy_tokenizers.byte_level())
+    tracemalloc.start()
+    try:
+        for token_id in range(vocabulary.size):
+            assert vocabulary.display(token_id) is vocabulary.display(token_id)
+            assert vocabulary.key(token_id)
+            assert vocabulary.entry(token_id)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 1000 * vocabulary.size
